@@ -28,8 +28,8 @@ hack/step.sh "create the kind cluster" hack/kind/cluster.sh create "$node_image"
 creating=$!
 hack/go-in.sh hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/image/" ./pause
 go build -ldflags "-s -w" -o "$out/image/agent" ./test/e2e/image
-hack/step.sh "build the image" make --no-print-directory image VERSION=e2e
+hack/step.sh "build the image" make --no-print-directory image IMAGE=localhost/pool-priority-scheduler VERSION=e2e
 hack/step.sh "build the tests' image" docker build --quiet --file test/e2e/image/Dockerfile --tag pool-priority-e2e:e2e "$out/image"
 wait "$creating" || failed
-hack/step.sh "load the images" hack/kind/cluster.sh load pool-priority-scheduler:e2e pool-priority-e2e:e2e || failed
+hack/step.sh "load the images" hack/kind/cluster.sh load localhost/pool-priority-scheduler:e2e pool-priority-e2e:e2e || failed
 hack/step.sh "end-to-end tests" hack/go-test.sh -count=1 -timeout 20m ./test/e2e -v -kubeconfig "$PWD/$out/kubeconfig" -bin "$PWD/bin" -logs "$PWD/$out/logs/ours" || failed

@@ -189,7 +189,7 @@ func (e *env) configure(changes ...string) {
 	}
 	kustomization := fmt.Sprintf(`resources: [%[1]s/base]
 components: [%[1]s/components/config]
-images: [{name: pool-priority-scheduler, newTag: e2e}]
+images: [{name: pool-priority-scheduler, newName: localhost/pool-priority-scheduler, newTag: e2e}]
 configMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]
 `, manifests)
 	must.NoError(e, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600))

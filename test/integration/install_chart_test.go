@@ -118,14 +118,50 @@ func TestChartValues(t *testing.T) {
 		}
 	}
 	for _, set := range []string{"image.digest=md5:1", "scheduler.extraArgs={a}", "scheduler.serviceAccount.create=1", "cleanup.resource=1", "unknown=1"} {
-		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--kube-version", "1.35.4", "--set", set); err == nil || !strings.Contains(out, "values don't meet the specifications of the schema") {
+		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--kube-version", "1.35.4", ourImage, "--set", set); err == nil || !strings.Contains(out, "values don't meet the specifications of the schema") {
 			t.Errorf("%s: %v: %s", set, err, out)
 		}
 	}
 	for _, set := range []string{"image.tag=v1", "cleanup.enabled=false", "affinity=null", "tolerations=null", "scheduler.resources=null", "scheduler.serviceAccount=null", "cleanup=null", "x-anchor.a=1"} {
-		out, err := tool(t, "helm", "template", "pool-priority", chart, "--kube-version", "1.35.4", "--set", set)
+		out, err := tool(t, "helm", "template", "pool-priority", chart, "--kube-version", "1.35.4", ourImage, "--set", set)
 		if off := set == "cleanup.enabled=false"; err != nil || strings.Contains(out, "kind: Job") == off {
 			t.Errorf("%s: %v: %s", set, err, out)
+		}
+	}
+}
+
+// ourImage sets the chart's image, which has no default.
+const ourImage = "--set=image.repository=registry.example.com/pool-priority-scheduler"
+
+// TestChartBuilds: the chart takes the newest build that is not newer than the cluster, with Coscheduling that for 1.35.
+// It says what to set if there is none.
+func TestChartBuilds(t *testing.T) {
+	t.Parallel()
+	repository, gangs := ourImage, "--set-file=config="+root+"/manifests/examples/coscheduling.yaml"
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for _, tc := range []struct {
+		cluster string
+		args    []string
+		image   string // below the repository's host; "" is an error
+		want    string
+	}{
+		{"1.35.8", nil, "", `image.repository: it is "", without a registry: set it to the image in your registry`},
+		{"1.35.8", []string{"--set=image.repository=team/pool-priority-scheduler"}, "", `image.repository: it is "team/pool-priority-scheduler", without a registry`},
+		{"1.35.8", []string{repository}, "pool-priority-scheduler:v0.1.0-kubernetes1.35", ""},
+		{"v1.36.2+k3s", []string{repository}, "pool-priority-scheduler:v0.1.0-kubernetes1.36", ""},
+		{"1.38.0", []string{repository}, "pool-priority-scheduler:v0.1.0-kubernetes1.36", ""},
+		{"1.36.2", []string{repository, "--set=image.tag=mine"}, "pool-priority-scheduler:mine", ""},
+		{"1.36.2", []string{repository, `--set=image.digests.1\.36=` + digest}, "pool-priority-scheduler@" + digest, ""},
+		{"1.36.2", []string{repository, "--set-string=kubernetesMinor=1.35"}, "pool-priority-scheduler:v0.1.0-kubernetes1.35", ""},
+		{"1.36.2", []string{repository, "--set-string=kubernetesMinor=1.34"}, "", "kubernetesMinor: there is no build for Kubernetes 1.34: set it to one of 1.35, 1.36, or leave it out"},
+		{"1.35.8", []string{repository, "--set-string=kubernetesMinor=1.36"}, "", "kubernetesMinor: the build for Kubernetes 1.36 does not start in a cluster of 1.35"},
+		{"1.36.2", []string{repository, gangs}, "pool-priority-scheduler:v0.1.0-kubernetes1.35", ""},
+		{"1.36.2", []string{repository, gangs, "--set-string=kubernetesMinor=1.36"}, "", "kubernetesMinor: there is no build for Kubernetes 1.36 with Coscheduling: set it to one of 1.35, or leave it out"},
+		{"1.37.0", []string{repository, gangs}, "", "config: Coscheduling is only in the build for Kubernetes 1.35, which runs with clusters up to 1.36, and this cluster is 1.37"},
+	} {
+		out, err := tool(t, "helm", append([]string{"template", "pool-priority", chart, "--kube-version", tc.cluster}, tc.args...)...)
+		if tc.image == "" && (err == nil || !strings.Contains(out, tc.want)) || tc.image != "" && (err != nil || !strings.Contains(out, "image: registry.example.com/"+tc.image+"\n")) {
+			t.Errorf("Kubernetes %s, %v: %v: no %q in %s", tc.cluster, tc.args, err, tc.image+tc.want, out)
 		}
 	}
 }
@@ -140,7 +176,7 @@ func TestUmbrella(t *testing.T) {
 		"Chart.yaml": `{apiVersion: v2, name: umbrella, version: 1.0.0, dependencies: [
 			{name: pool-priority-scheduler, version: ">=0", condition: pool-priority-scheduler.enabled},
 			{name: pool-priority-scheduler, version: ">=0", alias: second, condition: second.enabled}]}`,
-		"values.yaml":           "global: {imageRegistry: r, nested: {a: 1}}\npool-priority-scheduler: {enabled: true, image: {tag: v9}, affinity: null}\nsecond: {enabled: true, nameOverride: second}\n",
+		"values.yaml":           "global: {imageRegistry: r, nested: {a: 1}}\npool-priority-scheduler: {enabled: true, image: {repository: r.example/p, tag: v9}, affinity: null}\nsecond: {enabled: true, image: {repository: r.example/p}, nameOverride: second}\n",
 		"templates/own.yaml":    "{{- define \"image\" }}own{{ end }}{{- define \"config\" }}own{{ end }}{{- define \"fullname\" }}own{{ end }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ include \"image\" . }}}\n",
 		"templates/_others.tpl": "{{- define \"podSpec\" }}nonsense: {{ end }}",
 	} {
@@ -156,7 +192,7 @@ func TestUmbrella(t *testing.T) {
 			continue
 		}
 		first := strings.Contains(want, "pool-priority")
-		if (pod.Spec.Containers[0].Image == "pool-priority-scheduler:v9") != first || (pod.Spec.Affinity == nil) != first {
+		if (pod.Spec.Containers[0].Image == "r.example/p:v9") != first || (pod.Spec.Affinity == nil) != first {
 			t.Errorf("%s: %+v", want, pod.Spec)
 		}
 	}
@@ -175,7 +211,7 @@ func TestPodGroupsStay(t *testing.T) {
 		map[string]string{"config.yaml": string(gangs)})
 	for way, objects := range map[string]map[string]*unstructured.Unstructured{
 		"kustomize": renderAll(t, "kubectl", "kustomize", component),
-		"helm":      renderAll(t, "helm", "template", "pool-priority", chart, "--include-crds", "--kube-version", "1.35.4", "--values", file),
+		"helm":      renderAll(t, "helm", "template", "pool-priority", chart, "--include-crds", "--kube-version", "1.35.4", ourImage, "--values", file),
 	} {
 		for key := range objects {
 			if strings.HasPrefix(key, "CustomResourceDefinition") {

@@ -74,7 +74,7 @@ func renderAll(t testing.TB, name string, args ...string) map[string]*unstructur
 
 func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
+	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage}, args...)...)
 }
 
 // anyNamespace matches the expression by which a policy recognizes one of our accounts in any namespace.
@@ -112,7 +112,7 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
 		}
 		text := must.Get(yaml.Marshal(object.Object))(t)
-		all[key] = strings.ReplaceAll(string(text), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
+		all[key] = strings.ReplaceAll(string(text), "image: registry.example.com/pool-priority-scheduler:v0.1.0-kubernetes1.35", "image: pool-priority-scheduler")
 	}
 	return all
 }
@@ -266,13 +266,12 @@ func TestChart(t *testing.T) {
 		{"args: {pools: []}", "pools"},
 		{"args: {pools: [{name: user}]}", "nodeSelector"},
 		{"schedulerName: default-scheduler", "schedulerName"},
-		{"image: {repository: ''}", "repository"},
 		{"viewers: [somebody]", "viewers"},
 		{"policies: {tenants: true}", "tenants"},
 		{"policies: {tenants: {enabled: true, nodeNames: '['}}", "missing closing ]"},
 		{"policies: {tenants: {enabled: true, labels: {type: '('}}}", "missing closing )"},
 	} {
-		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
+		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage, values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
 		}
 	}
@@ -304,7 +303,7 @@ func TestNamespaceAndNames(t *testing.T) {
 		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
 	}
 	release := func(name string, args ...string) map[string]*unstructured.Unstructured {
-		return render(t, "helm", append([]string{"template", name, chart, "--namespace", elsewhere, "--kube-version", "1.35.4"}, args...)...)
+		return render(t, "helm", append([]string{"template", name, chart, "--namespace", elsewhere, "--kube-version", "1.35.4", ourImage}, args...)...)
 	}
 	first := release("pool-priority")
 	for _, same := range [][]string{{"pool-priority-scheduler"}, {"other", "--set=fullnameOverride=pool-priority"}} {
@@ -378,7 +377,7 @@ func TestInstall(t *testing.T) {
 		}
 		e.gone()
 	}
-	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace",
+	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace", ourImage,
 		"--set=networkPolicy.enabled=true,policies.leastRights=true,policies.tenants.enabled=true", "--set-json=viewers=[{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Group\",\"name\":\"developers\"}]"); err != nil || strings.Contains(out, "arning") {
 		t.Fatalf("helm install: %v: %s", err, out)
 	}

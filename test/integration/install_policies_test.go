@@ -45,7 +45,7 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Errorf("the component and the chart (-kustomize,+helm):\n%s", diff)
 	}
 	for _, release := range []string{"pool-priority", "team-a"} {
-		objects := render(t, "helm", "template", release, chart, "--kube-version", "1.35.4", "--namespace", "mine", "--set=networkPolicy.enabled=true")
+		objects := render(t, "helm", "template", release, chart, "--kube-version", "1.35.4", ourImage, "--namespace", "mine", "--set=networkPolicy.enabled=true")
 		policies := 0
 		for key, object := range objects {
 			if object.GetKind() != "NetworkPolicy" {
@@ -106,7 +106,7 @@ func TestOptInPolicies(t *testing.T) {
 	if diff := cmp.Diff(plain(t, byKustomize), plain(t, byHelm)); diff != "" || len(byHelm) != 2 {
 		t.Errorf("the component and the chart (-kustomize,+helm):\n%s", diff)
 	}
-	objects := render(t, "helm", "template", "team-a", chart, "--kube-version", "1.35.4", "--namespace", "mine",
+	objects := render(t, "helm", "template", "team-a", chart, "--kube-version", "1.35.4", ourImage, "--namespace", "mine",
 		"--set=optIn.enabled=true,schedulerName=of-team-a", "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
 	policy, binding := objects["MutatingAdmissionPolicy /team-a-pool-priority-scheduler"], objects["MutatingAdmissionPolicyBinding /team-a-pool-priority-scheduler"]
 	if policy == nil || binding == nil {

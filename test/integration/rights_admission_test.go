@@ -487,7 +487,7 @@ func TestPoliciesByHelm(t *testing.T) {
 	}
 	data := must.Get(yaml.Marshal(values))(t)
 	must.NoError(t, os.WriteFile(dir+"/values.yaml", data, 0o600))
-	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
+	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage, "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
 	if err != nil {
 		t.Fatal(err, out)
 	}

@@ -32,10 +32,44 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* The minor version of the build: the value, or the newest that is not newer than the cluster's. Coscheduling is in
+the build for 1.35 only. A kube-scheduler may be at most one minor version older than the API server. */}}
+{{- define "pool-priority-scheduler.minor" -}}
+{{- $builds := .Files.Get "files/released" | trim | splitList "\n" }}
+{{- $coscheduling := include "pool-priority-scheduler.coscheduling" . }}
+{{- $cluster := printf "%s.%s" .Capabilities.KubeVersion.Major (.Capabilities.KubeVersion.Minor | trimSuffix "+") }}
+{{- if and $coscheduling (semverCompare ">1.36" $cluster) }}
+{{- fail (printf "config: Coscheduling is only in the build for Kubernetes 1.35, which runs with clusters up to 1.36, and this cluster is %s: remove Coscheduling from the profile" $cluster) }}
+{{- end }}
+{{- if $coscheduling }}{{- $builds = list "1.35" }}{{- end }}
+{{- $minor := .Values.kubernetesMinor | default "" }}
+{{- if and $minor (not (has $minor $builds)) }}
+{{- fail (printf "kubernetesMinor: there is no build for Kubernetes %s%s: set it to one of %s, or leave it out" $minor (ternary " with Coscheduling" "" (ne $coscheduling "")) (join ", " $builds)) }}
+{{- end }}
+{{- if and $minor (semverCompare (printf "<%s" $minor) $cluster) }}
+{{- fail (printf "kubernetesMinor: the build for Kubernetes %s does not start in a cluster of %s: leave it out, or set an older one" $minor $cluster) }}
+{{- end }}
+{{- range $builds }}{{- if and (not $.Values.kubernetesMinor) (semverCompare (printf ">=%s" .) $cluster) }}{{- $minor = . }}{{- end }}{{- end }}
+{{- $minor }}
+{{- end }}
+
+{{/* Whether a profile has Coscheduling. */}}
+{{- define "pool-priority-scheduler.coscheduling" -}}
+{{- range (include "pool-priority-scheduler.config" . | fromYaml).profiles }}
+{{- range .pluginConfig }}{{- if eq .name "Coscheduling" }}true{{- end }}{{- end }}
+{{- range .plugins }}{{- range .enabled }}{{- if eq .name "Coscheduling" }}true{{- end }}{{- end }}{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "pool-priority-scheduler.image" -}}
 {{- $image := .Values.image }}
-{{- $tag := $image.tag | default (empty $image.digest | ternary .Chart.AppVersion "") }}
-{{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- if not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $image.repository) }}
+{{- fail (printf "image.repository: it is %q, without a registry: set it to the image in your registry, such as registry.example.com/pool-priority-scheduler" $image.repository) }}
+{{- end }}
+{{- $minor := include "pool-priority-scheduler.minor" . }}
+{{- $digest := $image.digest | default (empty $image.tag | ternary (index ($image.digests | default dict) $minor) "") }}
+{{- $tag := $image.tag | default (empty $digest | ternary (printf "%s-kubernetes%s" .Chart.AppVersion $minor) "") }}
+{{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* The name of the ServiceAccount of the scheduler or the controller. */}}
