@@ -161,10 +161,6 @@ bench: tools build ## Measure a scheduling cycle against other profiles and besi
 	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/$(BIN)
 
-.PHONY: bench-scheduler-perf
-bench-scheduler-perf: tools ## Measure throughput with scheduler_perf, Kubernetes' own benchmark
-	@hack/bench-scheduler-perf.sh
-
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go test ./pkg/nodegroups/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
@@ -189,7 +185,6 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "go mod tidy" hack/verify-modules.sh
 	@hack/step.sh "go vet" go vet ./...
 	@hack/step.sh "go vet of test/karpenter" hack/go-in.sh test/karpenter vet .
-	@hack/step.sh "go vet of test/schedulerperf" hack/go-in.sh test/schedulerperf vet .
 	@hack/step.sh "go vet of test/monitoring" hack/go-in.sh test/monitoring vet .
 	@hack/step.sh "go vet of test/upstream" hack/go-in.sh test/upstream vet ./...
 	@hack/step.sh "go vet of hack/tools/kind" hack/go-in.sh hack/tools/kind vet ./...

@@ -3,7 +3,7 @@
 # different versions of a module: they would then share nothing in the build cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for dir in . test/karpenter test/schedulerperf test/monitoring test/upstream hack/tools/*/; do
+for dir in . test/karpenter test/monitoring test/upstream hack/tools/*/; do
   (cd "$dir" && go mod tidy -diff) || { echo "go.mod or go.sum in $dir is not tidy; run go mod tidy there"; exit 1; }
 done
 versions() { awk '/^require/ {r = 1; next} /^\)/ {r = 0} r && NF >= 2 {print $1, $2}' "$1" | sort; }

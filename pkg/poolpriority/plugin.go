@@ -90,19 +90,6 @@ const (
 // Name returns the name of the plugin.
 func (pl *PoolPriority) Name() string { return Name }
 
-// New returns a plugin, or an error that lists all mistakes in args. From the first scheduling cycle on, the plugin
-// counts as leading and publishes the states of the pools.
-func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
-	if err != nil {
-		return nil, err
-	}
-	if pl.gatekeeper != nil {
-		go pl.gatekeeper.Run(ctx)
-	}
-	return pl, nil
-}
-
 // newPlugin returns a plugin whose gatekeeper is not running yet.
 func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock clock.WithTicker) (*PoolPriority, error) {
 	args, err := validArgs(obj)
@@ -173,8 +160,8 @@ func NewFactory(leadership *lease.Leadership) *Factory {
 	return &Factory{leadership: leadership}
 }
 
-// New creates the plugin as the function New does, and ties it to the factory's leadership. A second call returns an
-// error.
+// New creates the plugin, or returns an error that lists all mistakes in args. The plugin is tied to the factory's
+// leadership. A second call returns an error.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	if f.plugin != nil { // a second plugin would fail because of what the first has registered
 		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)

@@ -2,11 +2,15 @@ package poolpriority
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -97,6 +101,15 @@ func TestPodGroupCycle(t *testing.T) {
 			t.Errorf("after it %d pods count against the budget and %d as the owner's, want 1 and 0", used, owned)
 		}
 	})
+}
+
+// TestGenericWorkload: with kube-scheduler's own gang scheduling on, a list with a burst pool is rejected.
+func TestGenericWorkload(t *testing.T) {
+	cfg := aks(t)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.GenericWorkload, true)
+	if _, err := tryHarness(t, cfg); err == nil || !strings.Contains(err.Error(), "the feature gate GenericWorkload is on") {
+		t.Errorf("a burst pool beside GenericWorkload: %v", err)
+	}
 }
 
 // TestSnapshotMethods: index.refresh knows when a node of a snapshot changes without a new generation. A method that is

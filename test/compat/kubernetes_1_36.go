@@ -23,6 +23,10 @@ func SchedulePod(ctx context.Context, s *scheduler.Scheduler, profile framework.
 	if err != nil {
 		return scheduler.ScheduleResult{}, err
 	}
+	// As the scheduling cycle does before.
+	if err := s.Cache.UpdateSnapshot(klog.FromContext(ctx), profile.SnapshotSharedLister().(*cache.Snapshot)); err != nil {
+		return scheduler.ScheduleResult{}, err
+	}
 	return s.SchedulePod(ctx, profile, state, &framework.QueuedPodInfo{PodInfo: info})
 }
 

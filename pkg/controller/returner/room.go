@@ -116,6 +116,9 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	registry := plugins.NewInTreeRegistry()
 	left := sets.New[string]()
 	foreign := func(name string) bool {
+		if name == names.DynamicResources {
+			return true // no burst pool runs pods with devices
+		}
 		_, known := registry[name]
 		if known || name == "*" {
 			return false
@@ -129,9 +132,6 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	} {
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p schedconfig.Plugin) bool { return foreign(p.Name) })
 	}
-	// No burst pool runs pods with devices, so that a pod to return has none.
-	disable := schedconfig.Plugin{Name: names.DynamicResources}
-	p.Plugins.MultiPoint.Disabled = append(p.Plugins.MultiPoint.Disabled, disable)
 	// TaintToleration and DefaultBinder stand in for PoolPriority. A profile needs a plugin for queueSort.
 	enable(&p, &p.Plugins.Filter, names.TaintToleration)
 	enable(&p, &p.Plugins.Bind, names.DefaultBinder)
