@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
@@ -33,8 +34,12 @@ func TestRealPodGroupCycle(t *testing.T) {
 	}
 	h := newHarness(t, cfg)
 	h.addNodes(userNode("free"))
-	group := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "group", Namespace: "default"}}
-	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	// go mod tidy would look for the type's package in the modules of other minors, which do not have it.
+	group := must.Get(clientgoscheme.Scheme.New(schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1alpha2", Kind: "PodGroup"}))(t)
+	must.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{
+		"metadata": map[string]any{"name": "group", "namespace": "default"},
+		"spec":     map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": int64(3)}}},
+	}, group))
 	must.NoError(t, h.shared.Scheduling().V1alpha2().PodGroups().Informer().GetStore().Add(group))
 	large := func(name string) *v1.Pod {
 		return pod(name).UID(name).Req(map[v1.ResourceName]string{"cpu": "3"}).Obj()

@@ -306,7 +306,7 @@ func (c *Cluster) startControllerManager() error {
 		"--service-account-private-key-file=" + filepath.Join(c.options.Dir, "service-account.key"),
 		"--root-ca-file=" + filepath.Join(c.options.Dir, "certs", "apiserver.crt"),
 		// With the default of 20 requests a second, it takes a minute to create 1,000 pods.
-		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam,-cloud-node-lifecycle,-service-lb-controller",
+		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam",
 	}, args...)...)
 	return err
 }
