@@ -2,6 +2,8 @@ module poolpriority.dev/scheduler/hack/tools/lint
 
 go 1.26.0
 
+toolchain go1.26.8
+
 tool (
 	honnef.co/go/tools/cmd/staticcheck
 	k8s.io/code-generator/cmd/deepcopy-gen
