@@ -200,6 +200,13 @@ verify: ## Check format, vet, lint, modules, workflows, generated and copied fil
 	@hack/step.sh "code lines" hack/lines.sh $(MAX_LINES_SHIPPED) $(MAX_LINES_OTHER)
 	@hack/step.sh "generated and copied files" hack/verify-generated.sh
 
+VULNDB ?=
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in the code that the commands call, in VULNDB or the official database
+	@hack/step.sh "build lint tools" hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
+	@hack/step.sh "govulncheck" bin/lint/govulncheck $(if $(VULNDB),-db $(VULNDB)) ./cmd/...
+
 .PHONY: generate
 generate: ## Write the generated and copied files anew
 	@hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
