@@ -132,6 +132,10 @@ karpenter:
 # The image of Kubernetes 1.35 that the pinned version of kind is released with.
 KIND_NODE_IMAGE ?= kindest/node:v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0
 
+.PHONY: kind-node-image-name
+kind-node-image-name:
+	@echo $(KIND_NODE_IMAGE)
+
 .PHONY: test-e2e
 test-e2e: tools build helm ## Run the end-to-end tests on a kind cluster of KIND_NODE_IMAGE; needs Docker
 	@hack/kind/engine.sh hack/kind/lane.sh $(KIND_NODE_IMAGE) local/node:$(KUBERNETES)
@@ -180,7 +184,7 @@ lines: ## Print the code lines of what ships, and of all other Go
 	@hack/lines.sh
 
 .PHONY: verify
-verify: ## Check format, vet, lint, modules, generated and copied files
+verify: ## Check format, vet, lint, modules, workflows, generated and copied files
 	@hack/step.sh "gofmt" hack/verify-gofmt.sh
 	@hack/step.sh "go mod tidy" hack/verify-modules.sh
 	@hack/step.sh "go vet" go vet ./...
@@ -190,10 +194,18 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "go vet of hack/tools/kind" hack/go-in.sh hack/tools/kind vet ./...
 	@hack/step.sh "build lint tools" hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
+	@hack/step.sh "workflows" bin/lint/actionlint -shellcheck= -pyflakes= $(wildcard .github/workflows/*.yaml)
 	@hack/step.sh "imports" go test ./test/imports
 	@hack/step.sh "retired words" go test ./test/docs -run '^TestRetiredWords$$'
 	@hack/step.sh "code lines" hack/lines.sh $(MAX_LINES_SHIPPED) $(MAX_LINES_OTHER)
 	@hack/step.sh "generated and copied files" hack/verify-generated.sh
+
+VULNDB ?=
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in the code that the commands call, in VULNDB or the official database
+	@hack/step.sh "build lint tools" hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
+	@hack/step.sh "govulncheck" bin/lint/govulncheck $(if $(VULNDB),-db $(VULNDB)) ./cmd/...
 
 .PHONY: generate
 generate: ## Write the generated and copied files anew

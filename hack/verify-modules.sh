@@ -1,10 +1,23 @@
 #!/usr/bin/env bash
-# Fails if go mod tidy would change a module, or if the scheduler, kwok and the control plane would be built from
-# different versions of a module: they would then share nothing in the build cache.
+# Fails if go mod tidy would change a module, if the module files name different toolchains, or if Dependabot's list is
+# not the list of modules. It also fails if the scheduler, kwok and the control plane would be built from different
+# versions of a module: they would then share nothing in the build cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for dir in . test/karpenter test/monitoring test/upstream hack/tools/*/; do
-  (cd "$dir" && go mod tidy -diff) || { echo "go.mod or go.sum in $dir is not tidy; run go mod tidy there"; exit 1; }
+toolchain=$(grep '^toolchain ' go.mod)
+# check DIR MODFILE: whether the module file, with its checksums, is tidy for the module in the directory.
+check() {
+  MODFILE=$PWD/$2 hack/go-in.sh "$1" mod tidy -diff || { echo "$2 or its checksums are not tidy; run in $1: go mod tidy -modfile=$(realpath --relative-to="$1" "$2")"; exit 1; }
+  grep -qx "$toolchain" "$2" || { echo "$2 lacks the line of go.mod: $toolchain"; exit 1; }
+}
+modules=$(git ls-files --cached --others --exclude-standard go.mod '**/go.mod')
+for file in $modules; do
+  check "$(dirname "$file")" "$file"
+done
+diff <(sed 's#^#/#; s#/go.mod$##; s#^$#/#' <<< "$modules" | sort) <(sed -n 's#^  - /#/#p' .github/dependabot.yml | sort) ||
+  { echo ".github/dependabot.yml (right) does not list the modules (left)"; exit 1; }
+for file in hack/kubernetes/*.mod; do
+  case $file in */control-plane-*) check hack/tools/kubernetes "$file" ;; *) check . "$file" ;; esac
 done
 versions() { awk '/^require/ {r = 1; next} /^\)/ {r = 0} r && NF >= 2 {print $1, $2}' "$1" | sort; }
 for file in go.mod hack/tools/kwok/go.mod; do

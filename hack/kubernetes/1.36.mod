@@ -2,6 +2,8 @@ module poolpriority.dev/scheduler
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/spf13/cobra v1.10.2

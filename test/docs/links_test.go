@@ -25,6 +25,9 @@ func pages(t *testing.T) []*markdown.Page {
 // TestLinks: the target of each link into the repository exists, and has the heading that the link names.
 func TestLinks(t *testing.T) {
 	all := pages(t)
+	for _, path := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
+		all = append(all, must.Get(markdown.Read(root, path))(t))
+	}
 	found := 0
 	for _, page := range all {
 		for _, link := range page.Links {

@@ -3,6 +3,8 @@ module poolpriority.dev/scheduler/test/karpenter
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	k8s.io/api v0.35.4
 	k8s.io/apimachinery v0.35.4

@@ -3,6 +3,8 @@ module poolpriority.dev/scheduler/test/monitoring
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.89.0
 	sigs.k8s.io/yaml v1.6.0

@@ -3,6 +3,8 @@ module poolpriority.dev/scheduler/test/upstream
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/stretchr/testify v1.11.1
 	k8s.io/apimachinery v0.35.4

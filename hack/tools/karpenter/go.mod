@@ -2,6 +2,8 @@ module poolpriority.dev/scheduler/hack/tools/karpenter
 
 go 1.26.0
 
+toolchain go1.26.8
+
 tool sigs.k8s.io/karpenter/kwok
 
 require (

@@ -2,6 +2,8 @@ module poolpriority.dev/scheduler/hack/tools/kind
 
 go 1.25.0
 
+toolchain go1.26.8
+
 tool sigs.k8s.io/kind
 
 require (

@@ -2,6 +2,8 @@ module poolpriority.dev/scheduler/hack/tools/kubernetes
 
 go 1.25.0
 
+toolchain go1.26.8
+
 tool (
 	go.etcd.io/etcd/server/v3
 	k8s.io/kubernetes/cmd/kube-apiserver

@@ -2,6 +2,8 @@ module poolpriority.dev/scheduler/hack/tools/kwok
 
 go 1.26.0
 
+toolchain go1.26.8
+
 tool sigs.k8s.io/kwok/cmd/kwok
 
 require (
