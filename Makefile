@@ -116,6 +116,26 @@ test-story: tools build helm ## Play the main story on embedded clusters: order,
 test-rest: tools build helm karpenter prometheus ## Run the tests on embedded clusters that make test leaves out, the real Karpenter's too
 	@hack/step.sh "the other integration tests" hack/go-test.sh $(INTEGRATION) -skip '$(MAIN_STORY)'
 
+# The tests on embedded clusters that test-versions plays for each pair of a build and a control plane.
+CORE = ^(TestDemo|TestPoolsFillInOrder|TestScaleFromZero|TestBudgetAndWaitLimit|TestQuota|TestKilledAtEveryStep|TestFrozenWhileItPreempts|TestReturn|TestScaleInOrder|TestPools|TestInstall|TestChart|TestChartBuilds|TestDRA)$$
+
+.PHONY: test-core
+test-core: tools build helm ## Run the tests of order, gate, fail-over and installation on embedded clusters
+	@hack/step.sh "the core, build for $(KUBERNETES_MINOR) on Kubernetes $(CONTROL_PLANE_MINOR)" hack/go-test.sh $(INTEGRATION) -run '$(CORE)'
+
+.PHONY: test-versions
+test-versions: ## Test the build for each released minor version of Kubernetes, on that version and on the next
+	@hack/test-versions.sh
+
+.PHONY: test-newest
+test-newest: ## Compile everything with the newest minor version of Kubernetes, and test what depends on it most
+	@$(MAKE) --no-print-directory test-newest-minor KUBERNETES_MINOR=$(lastword $(sort $(patsubst hack/kubernetes/%.mod,%,$(wildcard hack/kubernetes/1.*.mod))))
+
+.PHONY: test-newest-minor
+test-newest-minor:
+	@hack/step.sh "go vet with Kubernetes $(KUBERNETES_MINOR)" go vet ./...
+	@hack/step.sh "the plugin with Kubernetes $(KUBERNETES_MINOR)" hack/go-test.sh -skip '^TestStrictOrder$$' ./pkg/compat/... ./pkg/poolpriority/... ./pkg/controller/returner ./pkg/alike ./pkg/version
+
 .PHONY: test-karpenter
 test-karpenter: tools build karpenter ## Run the tests against the real Karpenter, which is built from Go modules
 	@hack/step.sh "Karpenter tests" hack/go-test.sh $(INTEGRATION) -run '^TestKarpenter'
@@ -176,8 +196,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 18000
-MAX_LINES_OTHER = 38000
+MAX_LINES_SHIPPED = 18100
+MAX_LINES_OTHER = 38600
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

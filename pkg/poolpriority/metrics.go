@@ -2,18 +2,24 @@ package poolpriority
 
 import (
 	"cmp"
+	"context"
+	"strconv"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/version"
 )
 
 const subsystem = "pool_priority"
@@ -58,11 +64,18 @@ var (
 		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and looked only at nodes that had changed since. " +
 			"Where many pods wait, most cycles should.",
 	})
+
+	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem,
+		Name:      "build_info",
+		Help: "1, with the version of this build, the minor version of Kubernetes that it is for, the API server's minor version, and whether the build was tested with that " +
+			"(true or false).",
+	}, []string{"version", "kubernetes", "server", "tested"})
 )
 
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses}
+	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses, buildInfo}
 }
 
 // registerMetrics registers the metrics in the scheduler's registry.
@@ -85,6 +98,21 @@ func beginMetrics(pools pool.List) {
 	}
 	holdDuration.WithLabelValues(outcomeVM)
 	holdDuration.WithLabelValues(outcomeBurst)
+}
+
+// WatchServer sets the metric of the build now and every ten minutes: the API server may be upgraded while the scheduler
+// runs.
+func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		info, err := client.ServerVersion()
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("The API server's version cannot be read", "err", err)
+			return
+		}
+		warning, err := version.Check(info)
+		buildInfo.Reset()
+		buildInfo.WithLabelValues(version.Ours(), compat.Minor, version.Minor(info), strconv.FormatBool(warning == "" && err == nil)).Set(1)
+	}, 10*time.Minute)
 }
 
 // placement holds what is counted and reported for a bound pod.

@@ -33,12 +33,20 @@ var built = func() int {
 // String returns our version and the version of the Kubernetes libraries that are built in.
 func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
 
+// Ours returns our version without that of Kubernetes.
+func Ours() string { return ours }
+
+// Minor returns the API server's version, such as "1.36".
+func Minor(server *apimachineryversion.Info) string {
+	return server.Major + "." + strings.TrimSuffix(server.Minor, "+") // providers mark theirs with a "+"
+}
+
 // Check compares the API server's version with the build's. An older minor version is an error. A version that is newer
 // by more than one minor, or that cannot be parsed, is a warning.
 func Check(server *apimachineryversion.Info) (warning string, err error) {
-	minor, parseErr := strconv.Atoi(strings.TrimSuffix(server.Minor, "+")) // providers mark theirs with a "+"
+	minor, parseErr := strconv.Atoi(strings.TrimPrefix(Minor(server), "1."))
 	switch {
-	case parseErr != nil || server.Major != "1":
+	case parseErr != nil:
 		return fmt.Sprintf("the API server's version, Kubernetes %s.%s (%s), cannot be parsed; this build is for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
 	case minor < built:
 		remedy := "upgrade the cluster"

@@ -51,6 +51,8 @@ func describe(all []metrics.Registerable, gauges metrics.StableCollector) ([]Met
 		switch m.(type) {
 		case *metrics.Counter, *metrics.CounterVec:
 			kind = "counter"
+		case *metrics.GaugeVec:
+			kind = "gauge"
 		case *metrics.HistogramVec:
 			kind = "histogram"
 		default:

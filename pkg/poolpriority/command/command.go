@@ -100,6 +100,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
 	}
+	go poolpriority.WatchServer(ctx, config.Client.Discovery())
 	if err := leadership.Fence(config.Client.CoreV1().RESTClient()); err != nil {
 		return err
 	}

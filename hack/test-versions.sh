@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Tests the build for each released minor version of Kubernetes: unit tests, the strict order, and the core on the
+# control plane of that version and of the next. In the end a table says how long each step took.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+STEPS=$(mktemp)
+export STEPS
+trap 'hack/steps.sh "$STEPS"; rm -f "$STEPS"' EXIT
+while read -r minor; do
+  hack/step.sh "build for $minor" make test-unit test-strictness KUBERNETES_MINOR="$minor" || exit 1
+  for server in "$minor" "1.$((${minor#1.} + 1))"; do
+    hack/step.sh "build for $minor on Kubernetes $server" make test-core KUBERNETES_MINOR="$minor" CONTROL_PLANE_MINOR="$server" || exit 1
+  done
+done < hack/kubernetes/released
