@@ -12,7 +12,6 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
-	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/alike"
@@ -72,7 +71,7 @@ func (s *search) filterKey() (string, bool) {
 	}
 	requests := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	for name := range requests {
-		if pl.features.EnableDRAExtendedResource && schedutil.IsScalarResourceName(name) {
+		if pl.features.EnableDRAExtendedResource && name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage {
 			return "", false // NodeResourcesFit reads DeviceClasses, too
 		}
 	}

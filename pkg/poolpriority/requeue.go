@@ -2,13 +2,12 @@ package poolpriority
 
 import (
 	"context"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
-	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -40,9 +39,10 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 // isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It queues the pod if the node
 // may take it now and could not before, or if the node has changed pools.
 func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
-	oldNode, newNode, err := util.As[*v1.Node](oldObj, newObj)
-	if err != nil {
-		return fwk.Queue, err
+	oldNode, _ := oldObj.(*v1.Node) // nil if the node is new
+	newNode, ok := newObj.(*v1.Node)
+	if !ok {
+		return fwk.Queue, fmt.Errorf("the event has a %T, not a Node", newObj)
 	}
 	if !pl.letsIn(logger, pod, newNode) {
 		return fwk.QueueSkip, nil
@@ -76,18 +76,23 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		tolerations = pl.asOnBurstNode(pod, i).Spec.Tolerations
 	}
 	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, tolerations,
-		helper.DoNotScheduleTaintsFilterFunc(), pl.features.EnableTaintTolerationComparisonOperators)
+		keepsOut, pl.features.EnableTaintTolerationComparisonOperators)
 	return !untolerated
+}
+
+// keepsOut reports whether the taint keeps pods without its toleration off the node.
+func keepsOut(taint *v1.Taint) bool {
+	return taint.Effect == v1.TaintEffectNoSchedule || taint.Effect == v1.TaintEffectNoExecute
 }
 
 // isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the unschedulable pod if that
 // is the pod which got the toleration.
 func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
-	_, newPod, err := util.As[*v1.Pod](oldObj, newObj)
-	if err != nil {
-		return fwk.Queue, err
+	newPod, ok := newObj.(*v1.Pod)
+	if !ok {
+		return fwk.Queue, fmt.Errorf("the event has a %T, not a Pod", newObj)
 	}
-	if newPod != nil && newPod.UID == pod.UID {
+	if newPod.UID == pod.UID {
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil

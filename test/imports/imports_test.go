@@ -111,6 +111,51 @@ var limits = []struct {
 	},
 }
 
+// internals lists the packages of k8s.io/kubernetes that what ships imports directly, and why. They are not public: each
+// new minor version may move them.
+var internals = map[string]string{
+	"cmd/kube-scheduler/app":                            "the command is kube-scheduler's with one more plugin",
+	"cmd/kube-scheduler/app/options":                    "its options",
+	"pkg/features":                                      "the name of the feature gate that is refused",
+	"pkg/scheduler/apis/config":                         "the profile as the framework takes it",
+	"pkg/scheduler/apis/config/scheme":                  "decodes the file, and gives a profile its defaults",
+	"pkg/scheduler/apis/config/v1":                      "converts the plugin's arguments with those of the in-tree plugins",
+	"pkg/scheduler/backend/cache":                       "the returner's snapshot of the cluster",
+	"pkg/scheduler/framework":                           "NodeInfo, CycleState and the profile that is wrapped",
+	"pkg/scheduler/framework/plugins":                   "the in-tree plugins that the returner runs",
+	"pkg/scheduler/framework/plugins/defaultpreemption": "the dry run of preemption, so that it prefers the better pool",
+	"pkg/scheduler/framework/plugins/feature":           "what in-tree plugins are created with",
+	"pkg/scheduler/framework/plugins/names":             "names of in-tree plugins",
+	"pkg/scheduler/framework/plugins/nodevolumelimits":  "the limits of volumes, for the returner",
+	"pkg/scheduler/framework/plugins/tainttoleration":   "the filter of taints, which is run with the burst pool's tolerations",
+	"pkg/scheduler/framework/preemption":                "the candidates of the dry run",
+	"pkg/scheduler/framework/runtime":                   "the returner's framework",
+	"pkg/scheduler/metrics":                             "which the framework writes",
+}
+
+// TestInternals: internals is exactly what is imported.
+func TestInternals(t *testing.T) {
+	used := map[string]bool{}
+	for name, p := range list(t) {
+		if !strings.HasPrefix(name, module+"pkg/") && !strings.HasPrefix(name, module+"cmd/") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if internal, ok := strings.CutPrefix(imported, "k8s.io/kubernetes/"); ok {
+				used[internal] = true
+				if internals[internal] == "" {
+					t.Errorf("%s imports %s, which internals does not list: is there a public way?", name, imported)
+				}
+			}
+		}
+	}
+	for internal := range internals {
+		if !used[internal] {
+			t.Errorf("internals lists %s, which nothing imports", internal)
+		}
+	}
+}
+
 type goPackage struct {
 	ImportPath    string
 	Imports, Deps []string

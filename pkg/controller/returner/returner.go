@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
@@ -232,7 +231,7 @@ func (r *Returner) sync() (*world, error) {
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID], w.burst[pod.UID] = pod, r.Pools.IsBurst(in)
 		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: owner.UID,
-			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: podutil.IsPodReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
+			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
 		if !r.Pools.IsBurst(in) || returnplan.Stays(pod) != "" {
 			continue
 		}
@@ -240,6 +239,10 @@ func (r *Returner) sync() (*world, error) {
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
 // claims reports whether the pod has volume or resource claims, which may tie it to certain nodes.
