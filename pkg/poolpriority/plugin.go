@@ -25,6 +25,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -200,10 +201,11 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 // Wrap makes the plugin's profile search for the best pool on the cycle's own state, after all PreFilter plugins.
 // Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter, which doubles the time of
 // a cycle for pods with topology spread constraints or inter-pod affinity. The placements are the same. With Wrap,
-// preemption also prefers better-ranked pools (preempting.go). Call it before the scheduler runs.
-func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
+// preemption also prefers better-ranked pools (preempting.go). Call it before the scheduler runs, with
+// the configuration of the profiles.
+func (f *Factory) Wrap(profiles map[string]framework.Framework, configs []schedconfig.KubeSchedulerProfile) error {
 	if profile, ok := profiles[f.profile]; ok {
-		preemption, err := f.plugin.newPreemption(profile)
+		preemption, err := f.plugin.newPreemption(profile, configs)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -24,10 +25,6 @@ import (
 )
 
 const (
-	// candidatesPercentage and candidatesAbsolute bound how many candidate nodes a dry run of preemption collects. They
-	// are DefaultPreemption's defaults.
-	candidatesPercentage, candidatesAbsolute = 10, 100
-
 	// firstRetry is the delay of the first check on a pod that has preempted other pods. The delay doubles up to
 	// lastRetry: the queue itself retries pods that have waited for five minutes.
 	firstRetry = time.Second
@@ -36,12 +33,23 @@ const (
 	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
 
-// newPreemption returns the in-tree plugin DefaultPreemption for dry runs, or nil if the profile does not enable it.
-func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpreemption.DefaultPreemption, error) {
+// newPreemption returns the in-tree plugin DefaultPreemption for dry runs, with the profile's arguments, or nil if the
+// profile does not enable it.
+func (pl *PoolPriority) newPreemption(profile framework.Framework, configs []schedconfig.KubeSchedulerProfile) (*defaultpreemption.DefaultPreemption, error) {
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
 		return nil, nil
 	}
-	args := &schedconfig.DefaultPreemptionArgs{MinCandidateNodesPercentage: candidatesPercentage, MinCandidateNodesAbsolute: candidatesAbsolute}
+	var args runtime.Object
+	for i := range configs {
+		if configs[i].SchedulerName != profile.ProfileName() {
+			continue
+		}
+		for _, c := range configs[i].PluginConfig {
+			if c.Name == names.DefaultPreemption {
+				args = c.Args
+			}
+		}
+	}
 	plugin, err := defaultpreemption.New(context.Background(), args, profile, pl.features)
 	if err != nil {
 		return nil, fmt.Errorf("initializing %s: %w", names.DefaultPreemption, err)

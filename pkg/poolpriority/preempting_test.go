@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
@@ -90,5 +91,19 @@ func TestVictimGoneAlready(t *testing.T) {
 	case <-time.After(20 * firstRetry):
 		t.Error("the pod still waits")
 		h.sched.SchedulingQueue.Close()
+	}
+}
+
+// TestPreemptionArguments: the dry run collects as many candidates as the profile's own preemption.
+func TestPreemptionArguments(t *testing.T) {
+	cfg := aks(t)
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*schedconfig.DefaultPreemptionArgs); ok {
+			args.MinCandidateNodesPercentage, args.MinCandidateNodesAbsolute = 50, 1
+		}
+	}
+	h := newHarness(t, cfg)
+	if _, n := h.sched.Profiles[ourProfile].(*narrowing).preemption.GetOffsetAndNumCandidates(1000); n != 500 {
+		t.Errorf("%d candidates of 1000 nodes, want 500", n)
 	}
 }
