@@ -130,6 +130,11 @@ func pod(name string, age int) *st.PodWrapper {
 	return p
 }
 
+// nominee is a pending pod that is nominated to the node.
+func nominee(name, node string) *corev1.Pod {
+	return pod(name, 0).Node("").NominatedNodeName(node).Obj()
+}
+
 // TestRoom: room is what the scheduler's filters say, kept for the pods that were chosen before, oldest first.
 func TestRoom(t *testing.T) {
 	c := newCluster(t, virtual(),
@@ -142,6 +147,7 @@ func TestRoom(t *testing.T) {
 		pod("large", 9).Req(map[corev1.ResourceName]string{"cpu": "3"}).Obj(),
 		pod("others", 9).SchedulerName("default-scheduler").Obj(),
 		pod("opted-out", 9).Annotation("poolpriority.dev/return", "Never").Obj(),
+		pod("pending", 9).Node("").Obj(), pod("lost", 9).Node("gone").Obj(), nominee("nominated", "system"), node("system", "system", "1").Obj(),
 	)
 	c.expect("before stableFor", c.after(time.Minute))
 	c.expect("after stableFor", c.after(c.interval()), "first", "second")

@@ -161,14 +161,22 @@ func (r *rooms) begin(away []move) error {
 	if err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
 	}
-	pods, err := r.listPods.List(labels.Everything())
+	all, err := r.listPods.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("listing the pods: %w", err)
 	}
-	for i, pod := range pods {
+	there := sets.New[string]()
+	for _, node := range listed {
+		there.Insert(node.Name)
+	}
+	pods := make([]*corev1.Pod, 0, len(all))
+	for _, pod := range all {
 		if pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" {
-			pods[i] = pod.DeepCopy()
-			pods[i].Spec.NodeName = pod.Status.NominatedNodeName
+			pod = pod.DeepCopy()
+			pod.Spec.NodeName = pod.Status.NominatedNodeName
+		}
+		if there.Has(pod.Spec.NodeName) { // NewSnapshot would make a node of each name
+			pods = append(pods, pod)
 		}
 	}
 	r.snapshot.SharedLister = cache.NewSnapshot(pods, listed)
