@@ -44,12 +44,21 @@ build-demo:
 IMAGE ?= pool-priority-scheduler
 PLATFORMS ?= amd64 arm64
 
+IMAGE_OUT ?= bin/image
+PLUGIN_OUT ?= bin/plugin
+
 .PHONY: image-binaries
-image-binaries: ## Build what the image holds, for each of PLATFORMS (amd64 arm64), into bin/image/
+image-binaries: ## Build what the image holds, for each of PLATFORMS (amd64 arm64), into IMAGE_OUT (bin/image)
 	@for arch in $(PLATFORMS); do \
-	  GOARCH=$$arch GOOS=linux hack/step.sh "image binaries, $$arch" go build -ldflags "$(LDFLAGS)" -o bin/image/linux/$$arch/pool-priority-scheduler ./cmd/scheduler && \
-	  GOARCH=$$arch GOOS=linux hack/step.sh "image binaries, controller, $$arch" go build -ldflags "$(LDFLAGS)" -o bin/image/linux/$$arch/pool-priority-controller ./cmd/controller || exit 1; \
+	  GOARCH=$$arch GOOS=linux hack/step.sh "image binaries, $$arch" go build -ldflags "$(LDFLAGS)" -o $(IMAGE_OUT)/linux/$$arch/pool-priority-scheduler ./cmd/scheduler && \
+	  GOARCH=$$arch GOOS=linux hack/step.sh "image binaries, controller, $$arch" go build -ldflags "$(LDFLAGS)" -o $(IMAGE_OUT)/linux/$$arch/pool-priority-controller ./cmd/controller || exit 1; \
 	done
+
+.PHONY: plugin-binaries
+plugin-binaries:
+	@for os in linux darwin; do for arch in amd64 arm64; do \
+	  GOARCH=$$arch GOOS=$$os hack/step.sh "kubectl-pools, $$os, $$arch" go build -ldflags "$(LDFLAGS)" -o $(PLUGIN_OUT)/$$os/$$arch/kubectl-pools ./cmd/kubectl-pools || exit 1; \
+	done; done
 
 .PHONY: image
 image: PLATFORMS = $(shell go env GOARCH)
