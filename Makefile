@@ -100,6 +100,7 @@ test-unit: prometheus ## Run the tests beside the code, and those of the model, 
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/devcluster/... ./test/model ./test/alerts ./test/markdown ./test/docs ./test/imports
 	@hack/step.sh "foresight, 20 histories" hack/go-test.sh -timeout 20m ./test/foresight -histories 20
 	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" hack/go-in.sh test/monitoring test -count=1 .
+	@hack/step.sh "a small release" hack/go-in.sh hack/tools/release test ./...
 
 .PHONY: test-race
 test-race: ## Run the tests of concurrent packages with the race detector, and a tenth of the random placements
@@ -206,7 +207,7 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
 MAX_LINES_SHIPPED = 18100
-MAX_LINES_OTHER = 38600
+MAX_LINES_OTHER = 39650
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go
@@ -221,6 +222,7 @@ verify: ## Check format, vet, lint, modules, workflows, generated and copied fil
 	@hack/step.sh "go vet of test/monitoring" hack/go-in.sh test/monitoring vet .
 	@hack/step.sh "go vet of test/upstream" hack/go-in.sh test/upstream vet ./...
 	@hack/step.sh "go vet of hack/tools/kind" hack/go-in.sh hack/tools/kind vet ./...
+	@hack/step.sh "go vet of hack/tools/release" hack/go-in.sh hack/tools/release vet ./...
 	@hack/step.sh "build lint tools" hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
 	@hack/step.sh "workflows" bin/lint/actionlint -shellcheck= -pyflakes= $(wildcard .github/workflows/*.yaml)
