@@ -73,6 +73,19 @@ image-push: reproducible image-binaries ## Build the image IMAGE:VERSION for all
 reproducible: ## Build the image's binaries once more, from a clone in another directory, and compare them byte for byte
 	@hack/step.sh "reproducible binaries" hack/verify-reproducible.sh
 
+OUT ?= bin/release
+RELEASE ?= bin/release
+
+.PHONY: release
+release: ## Write all that a release consists of into OUT (bin/release); needs VERSION=v1.2.3, REGISTRY and DOWNLOADS
+	@VERSION="$(if $(filter file,$(origin VERSION)),,$(VERSION))" REGISTRY="$(REGISTRY)" DOWNLOADS="$(DOWNLOADS)" \
+	  OUT="$(OUT)" SIGNING_KEY="$(SIGNING_KEY)" SOURCE="$(SOURCE)" ALLOW_DIRTY="$(ALLOW_DIRTY)" hack/release.sh
+
+.PHONY: release-check
+release-check: ## Verify the release in RELEASE (bin/release), and with PUBLIC_KEY=cosign.pub its signatures
+	@hack/go-in.sh hack/tools/release build -o $(CURDIR)/bin/release-tool .
+	@bin/release-tool check -key "$(PUBLIC_KEY)" $(RELEASE)
+
 .PHONY: tools
 tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go modules
 	@hack/build-tools.sh $(TOOLS) $(CONTROL_PLANE_MINOR)
