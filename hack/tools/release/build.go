@@ -1,0 +1,69 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// program is the name of the image, of the chart and of the scheduler's binary.
+const program = "pool-priority-scheduler"
+
+type release struct {
+	version, registry, downloads, source, revision string
+	created                                        time.Time
+	tree, binaries, out                            string
+	key                                            *ecdsa.PrivateKey // nil: do not sign
+}
+
+// build writes the release into a directory beside r.out. It renames the directory when it is complete.
+func (r release) build(stdout io.Writer) {
+	final := filepath.Clean(r.out)
+	old, _ := os.ReadDir(final)
+	require(len(old) == 0, "%s is not empty: remove it, or choose another directory", final)
+	r.out = final + ".new"
+	succeed(os.RemoveAll(r.out))
+	succeed(os.MkdirAll(r.out, 0o755))
+	digests := map[string]string{}
+	minors := must(os.ReadFile(filepath.Join(r.tree, "hack/kubernetes/released")))
+	for _, minor := range strings.Fields(string(minors)) {
+		digests[minor] = r.image(minor)
+		r.manifests(minor, digests[minor])
+		fmt.Fprintf(stdout, "Kubernetes %s: %s@%s\n", minor, r.repository(), digests[minor])
+	}
+	r.chart(digests)
+	r.plugin()
+	writeSums(r.out, r.key)
+	succeed(os.RemoveAll(final))
+	succeed(os.Rename(r.out, final))
+	fmt.Fprintf(stdout, "%s has the release %s\n", final, r.version)
+}
+
+func (r release) repository() string { return r.registry + "/" + program }
+
+// download returns the URL that a file of the release will have.
+func (r release) download(name string) string {
+	return strings.TrimSuffix(r.downloads, "/") + "/" + r.version + "/" + name
+}
+
+func (r release) write(name string, data []byte) {
+	succeed(os.WriteFile(filepath.Join(r.out, name), data, 0o644))
+}
+
+// readTree returns the files below a directory of the source tree. Their names begin with prefix.
+func (r release) readTree(dir, prefix string) (files []file) {
+	root := os.DirFS(filepath.Join(r.tree, dir))
+	succeed(fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, file{path.Join(prefix, name), 0o644, must(fs.ReadFile(root, name))})
+		}
+		return err
+	}))
+	return files
+}

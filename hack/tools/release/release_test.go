@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+	"sigs.k8s.io/yaml"
+)
+
+const root = "../../.."
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newKey writes a pair of keys as cosign generate-key-pair does.
+func newKey(t *testing.T, pemType string) (private, public string) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	noError(t, err)
+	write := func(name, pemType string, data []byte) string {
+		file := filepath.Join(dir, name)
+		noError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: data}), 0o600))
+		return file
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	noError(t, err)
+	sealed, err := encrypted.Encrypt(der, []byte("secret"))
+	noError(t, err)
+	der, err = x509.MarshalPKIXPublicKey(&key.PublicKey)
+	noError(t, err)
+	return write("cosign.key", pemType, sealed), write("cosign.pub", "PUBLIC KEY", der)
+}
+
+// newTree copies what a release takes from the tree.
+func newTree(t *testing.T) string {
+	tree := t.TempDir()
+	for _, dir := range []string{"charts", "manifests", "hack/kubernetes"} {
+		noError(t, os.CopyFS(filepath.Join(tree, dir), os.DirFS(filepath.Join(root, dir))))
+	}
+	return tree
+}
+
+// newBinaries lays out a small program as the binaries of a release.
+func newBinaries(t *testing.T) string {
+	dir := t.TempDir()
+	for _, platform := range pluginPlatforms {
+		goos, goarch, _ := strings.Cut(platform, "/")
+		built := filepath.Join(dir, "plugin", platform, plugin)
+		command := exec.Command("go", "build", "-o", built, "./testdata/program")
+		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		data, err := os.ReadFile(built)
+		noError(t, err)
+		for _, minor := range []string{"1.35", "1.36"} {
+			for _, name := range []string{program, "pool-priority-controller"} {
+				file := filepath.Join(dir, minor, platform, name)
+				noError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				noError(t, os.WriteFile(file, data, 0o755))
+			}
+		}
+	}
+	return dir
+}
+
+func write(tree, binaries, out string, more ...string) error {
+	return run(append([]string{
+		"build", "-version", "v1.2.3", "-registry", "registry.example.com/team", "-downloads", "https://downloads.example.com/pool-priority",
+		"-revision", "0123456789abcdef", "-created", "1700000000", "-tree", tree, "-binaries", binaries, "-out", out,
+	}, more...), new(bytes.Buffer))
+}
+
+// TestRelease writes a release twice, signs one of them, and checks what is changed afterwards.
+func TestRelease(t *testing.T) {
+	binaries := newBinaries(t)
+	signed, unsigned := filepath.Join(t.TempDir(), "signed"), filepath.Join(t.TempDir(), "unsigned")
+	private, public := newKey(t, "ENCRYPTED SIGSTORE PRIVATE KEY")
+	_, anotherKey := newKey(t, "ENCRYPTED SIGSTORE PRIVATE KEY")
+	t.Setenv("COSIGN_PASSWORD", "secret")
+	noError(t, write(newTree(t), binaries, signed, "-key", private))
+	noError(t, write(newTree(t), binaries, unsigned))
+	read := func(dir, name string) string {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		noError(t, err)
+		return string(data)
+	}
+	if a, b := read(signed, sumsFile), read(unsigned, sumsFile); a != b {
+		t.Errorf("two releases of the same commit differ:\n%s\n%s", a, b)
+	}
+	var stdout bytes.Buffer
+	noError(t, run([]string{"check", "-key", public, signed}, &stdout))
+	t.Log("\n" + stdout.String())
+	if n := strings.Count(stdout.String(), "signed by this key"); n != 4 {
+		t.Errorf("%d signatures were verified, want those of the sums, the chart and two images", n)
+	}
+	stdout.Reset()
+	noError(t, run([]string{"check", unsigned}, &stdout))
+	if !strings.Contains(stdout.String(), "NOT VERIFIED") {
+		t.Error("check without a key does not say that it verified no signature")
+	}
+	if err := write(newTree(t), binaries, signed); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("build into a release: %v", err)
+	}
+
+	another := filepath.Join(t.TempDir(), "another")
+	noError(t, write(newTree(t), binaries, another, "-revision", "fedcba9876543210"))
+	noError(t, os.RemoveAll(filepath.Join(another, "oci/kubernetes1.36")))
+	noError(t, os.CopyFS(filepath.Join(another, "oci/kubernetes1.36"), os.DirFS(filepath.Join(unsigned, "oci/kubernetes1.36"))))
+	writeSums(another, nil)
+	if err := run([]string{"check", another}, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "and the chart has sha256:") {
+		t.Errorf("the image of another commit: %v", err)
+	}
+
+	for _, tc := range []struct {
+		name, change, old, new string
+		key, want              string
+	}{
+		{name: "another key", key: anotherKey, want: "SHA256SUMS.sig is not a signature by this key"},
+		{name: "no signature", change: "SHA256SUMS.sig", key: public, want: "no such file"},
+		{name: "no signature of an image", change: "oci/kubernetes1.36.sig/index.json", key: public, want: "no such file"},
+		{name: "signature of another image", change: "oci/kubernetes1.36.sig/index.json", old: ":sha256-", new: ":sha256-0", key: public, want: "is tagged"},
+		{name: "added file", change: "more", new: "x", want: "SHA256SUMS and the files differ"},
+		{name: "no chart", change: "pool-priority-scheduler-1.2.3.tgz", want: "there are 0 charts"},
+		{name: "no image", change: "oci/kubernetes1.36/index.json", want: "no such file"},
+		{name: "another tag", change: "oci/kubernetes1.36/index.json", old: "v1.2.3-", new: "v1.2.4-", want: "is tagged"},
+		{name: "another size", change: "oci/kubernetes1.36/index.json", old: `"size": `, new: `"size": 1`, want: "has another size or digest"},
+		{name: "no manifest", change: "pool-priority-karpenter-kubernetes1.36.yaml", want: "no such file"},
+		{name: "another image", change: "pool-priority-aks-kubernetes1.35.yaml", old: "image: registry", new: "image: mirror", want: "has the image mirror"},
+		{name: "another sum", change: "pools.yaml", old: "sha256: ", new: "sha256: 0", want: "pools.yaml has another sum"},
+		{name: "missing module", change: "kubectl-pools.spdx.json", old: `"name": "github.com/google/go-containerregistry"`, new: `"name": "x"`,
+			want: "does not list github.com/google/go-containerregistry v0"},
+		{name: "another binary", change: "pool-priority-scheduler-kubernetes1.35.spdx.json", old: `"checksumValue": "`, new: `"checksumValue": "0`,
+			want: "does not list linux/amd64/pool-priority-controller"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			noError(t, os.CopyFS(dir, os.DirFS(signed)))
+			file := filepath.Join(dir, tc.change)
+			switch {
+			case tc.change == "":
+			case tc.old != "":
+				text := read(dir, tc.change)
+				if !strings.Contains(text, tc.old) {
+					t.Fatalf("%s has no %s:\n%s", tc.change, tc.old, text)
+				}
+				noError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, tc.old, tc.new)), 0o644))
+			case tc.new != "":
+				noError(t, os.WriteFile(file, []byte(tc.new), 0o644))
+			default:
+				noError(t, os.Remove(file))
+			}
+			if tc.key == "" && tc.change != "more" { // as if the release had been made so
+				writeSums(dir, nil)
+			}
+			err := run([]string{"check", "-key", tc.key, dir}, new(bytes.Buffer))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestChart: the values of the released chart differ from the tree's in two lines only.
+func TestChart(t *testing.T) {
+	tree, out := newTree(t), t.TempDir()
+	r := release{version: "v1.2.3", registry: "registry.example.com/team", tree: tree, out: out}
+	r.chart(map[string]string{"1.36": "sha256:b", "1.35": "sha256:a"})
+	archive, err := os.ReadFile(filepath.Join(out, "pool-priority-scheduler-1.2.3.tgz"))
+	noError(t, err)
+	values := untarGzip(archive)[program+"/values.yaml"].data
+	before, err := os.ReadFile(filepath.Join(tree, "charts", program, "values.yaml"))
+	noError(t, err)
+	var changed []string
+	old := strings.Split(string(before), "\n")
+	for i, line := range strings.Split(string(values), "\n") {
+		if line != old[i] {
+			changed = append(changed, strings.TrimSpace(strings.Split(line, "#")[0]))
+		}
+	}
+	want := []string{"repository: registry.example.com/team/pool-priority-scheduler", `digests: {"1.35":"sha256:a","1.36":"sha256:b"}`}
+	if strings.Join(changed, "\n") != strings.Join(want, "\n") {
+		t.Errorf("changed lines %q, want %q", changed, want)
+	}
+	noError(t, os.WriteFile(filepath.Join(tree, "charts", program, "values.yaml"), append(before, before...), 0o644))
+	defer func() {
+		if p, ok := recover().(failure); !ok || !strings.Contains(p.Error(), "has 2 lines") {
+			t.Errorf("a chart with two of the lines: %v", p)
+		}
+	}()
+	r.chart(nil)
+}
+
+// TestManifest: a manifest has the objects of the overlay, and the namespace first.
+func TestManifest(t *testing.T) {
+	r := release{registry: "registry.example.com/team", tree: root, out: t.TempDir()}
+	r.manifests("1.35", "sha256:a")
+	text, err := os.ReadFile(filepath.Join(r.out, "pool-priority-aks-kubernetes1.35.yaml"))
+	noError(t, err)
+	kinds := map[string]int{}
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		var object struct{ Kind string }
+		noError(t, yaml.Unmarshal([]byte(document), &object))
+		kinds[object.Kind]++
+	}
+	if !strings.HasPrefix(string(text), "apiVersion: v1\nkind: Namespace\n") || kinds["Deployment"] != 2 || kinds["ConfigMap"] != 0 {
+		t.Errorf("the kinds are %v", kinds)
+	}
+}
+
+func TestKey(t *testing.T) {
+	private, public := newKey(t, "ENCRYPTED COSIGN PRIVATE KEY")
+	key := readPrivateKey(private, "secret")
+	signature := sign(key, []byte("text"))
+	if !isSigned(readPublicKey(public), []byte("text"), signature) || isSigned(readPublicKey(public), []byte("texts"), signature) {
+		t.Error("the public key does not tell what was signed")
+	}
+	for _, tc := range []struct{ key, password, want string }{
+		{private, "wrong", "COSIGN_PASSWORD does not decrypt"},
+		{public, "secret", "has no private key of cosign"},
+		{"missing.key", "", "no such file"},
+	} {
+		t.Setenv("COSIGN_PASSWORD", tc.password)
+		if err := write(root, "", filepath.Join(t.TempDir(), "out"), "-key", tc.key); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %s", tc.key, err, tc.want)
+		}
+	}
+}
+
+// TestSettings: hack/release.sh names the variable that is missing, before it builds anything.
+func TestSettings(t *testing.T) {
+	settings := []string{"VERSION=v1.2.3", "REGISTRY=registry.example.com/team", "DOWNLOADS=https://downloads.example.com", "OUT=bin/release"}
+	for i, wrong := range []string{"VERSION=1.2.3", "REGISTRY=", "DOWNLOADS=ftp://x", "OUT="} {
+		command := exec.Command(root + "/hack/release.sh")
+		command.Env = append(append(os.Environ(), settings...), wrong)
+		output, err := command.CombinedOutput()
+		if want := "make release: set " + strings.Split(settings[i], "=")[0]; err == nil || !strings.HasPrefix(string(output), want) {
+			t.Errorf("%s: %v, %s, want %s", wrong, err, output, want)
+		}
+	}
+}
