@@ -23,6 +23,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/clock"
@@ -121,6 +122,9 @@ func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, p
 		return nil, err
 	}
 	oracle.Plugins, oracle.PluginConfig = defaults.Profiles[0].Plugins, defaults.Profiles[0].PluginConfig
+	oracle.Plugins.MultiPoint.Enabled = slices.DeleteFunc(oracle.Plugins.MultiPoint.Enabled, func(p schedconfig.Plugin) bool {
+		return p.Name == names.NodeDeclaredFeatures // which the shipped profile disables
+	})
 	h.sched, err = scheduler.New(ctx, client, factory, nil,
 		compat.NoEvents,
 		scheduler.WithProfiles(cfg.Profiles[0], oracle),

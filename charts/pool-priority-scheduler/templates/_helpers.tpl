@@ -177,7 +177,7 @@ clientConnection: {{ toJson .Values.clientConnection }}
 profiles:
 - schedulerName: {{ .Values.schedulerName }}
   plugins:
-    multiPoint: {enabled: [{name: PoolPriority}]}
+    multiPoint: {enabled: [{name: PoolPriority}], disabled: [{name: NodeDeclaredFeatures}]}
     filter: {enabled: [{name: PoolPriority}], disabled: [{name: TaintToleration}]}
     postFilter: {enabled: [{name: PoolPriority}]}
     bind: {disabled: [{name: DefaultBinder}]}
