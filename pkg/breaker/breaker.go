@@ -177,7 +177,7 @@ type Breaker struct {
 
 	state        State
 	since, until time.Time
-	rests        int       // how many times in a row the pool has closed
+	rests        int       // how many times in a row the pool has become Refusing
 	code, text   string    // those of the failure that last closed the pool
 	newest       time.Time // the latest binding time of all pods that have been seen
 	accepted     time.Time // the latest binding time of all pods that have started
@@ -358,7 +358,7 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting returns how many pods may still start at the time now. It counts recently bound pods on the pool's nodes,
+// Starting returns the number of pods that have not started at the time now and are still expected to. It counts recently bound pods on the pool's nodes,
 // and the assumed pods (placed, by UID) whose binding the informer has not delivered yet.
 func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	n := 0

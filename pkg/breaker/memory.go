@@ -18,7 +18,8 @@ const (
 
 // Memory is the state that a Breaker hands on to the Breaker of the next leader.
 type Memory struct {
-	// State, Since, Until, Code and Message are as in Status. Backoffs is how many times in a row the pool has closed.
+	// State, Since, Until, Code and Message are as in Status. Backoffs is how many times in a row the pool
+	// has become Refusing since it was last Open, at most 30.
 	State    State     `json:"state,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Until    time.Time `json:"until,omitzero"`

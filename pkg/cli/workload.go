@@ -68,7 +68,7 @@ type workload struct {
 	nodes     map[string]*corev1.Node // by name, of pods whose annotation names no known pool
 }
 
-// newWorkload returns the object as a workload; nil if it is not a pod and creates no pods.
+// newWorkload returns a pod, or an object of one of the kinds, as a workload. It returns nil for any other kind.
 func newWorkload(object runtime.Object, namespace string) *workload {
 	w := &workload{}
 	switch x := object.(type) {

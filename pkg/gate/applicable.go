@@ -55,8 +55,8 @@ func (m *mismatch) String() string {
 // none reports whether the mismatch is empty.
 func (m *mismatch) none() bool { return m.what == "" }
 
-// notApplicable returns why no node that the group has or could get can run the pod with these requests. It returns an
-// empty mismatch if one of these nodes might.
+// notApplicable checks the group's current and future nodes. It returns why none of them can run the pod with these
+// requests, or an empty mismatch if one of them might.
 func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) mismatch {
 	var first mismatch
 	for i := range known.NodeTemplates {

@@ -75,8 +75,9 @@ type Request struct {
 	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, such as its nomination to a node; zero if
 	// they never had one.
 	IgnoredUntil time.Time
-	// Declined returns when node groups declined pods with the same AutoscalerKey, by DeclineKey. It is called only for
-	// groups that can grow. nil means no declines.
+	// Declined returns a map from DeclineKey to the time at which that node group declined a pod with the same
+	// AutoscalerKey. The gate calls it only while it evaluates a node group that can grow. If Declined is nil, no group
+	// has declined.
 	Declined func() map[string]time.Time
 	// AzureFiles is set if all persistent volumes of the pod are Azure Files.
 	AzureFiles bool
@@ -90,8 +91,9 @@ type Request struct {
 	Wait Wait
 	// Burst is the usage of each burst pool, by the pool's index. nil means that budgets are not checked.
 	Burst []aci.Use
-	// Starting returns how many pods on the nodes of the burst pool with index i may still start, including assumed
-	// pods. It is called only for a pool that is not Open. If it is nil, the view's number is used.
+	// Starting returns the number of pods on the nodes of the burst pool with index i that have not started yet and are
+	// still expected to, including assumed pods. It is called only for a pool whose provider is not Open. If it is nil,
+	// the view's number is used.
 	Starting func(i int) int
 	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is called only if the owner
 	// counts failures. If it is nil, the view's pacing is used.

@@ -74,8 +74,9 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	return status
 }
 
-// runFilters runs the profile's Filter plugins as a scheduling cycle does. alone reports whether no pod is nominated to
-// the node. For such a node, as most nodes are, it skips what the framework prepares for nominated pods.
+// runFilters runs the profile's Filter plugins as a scheduling cycle does. alone is true if no pod is nominated to the
+// node, which is the usual case. runFilters then calls RunFilterPlugins directly, because there are no nominated pods to
+// add to the node.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true

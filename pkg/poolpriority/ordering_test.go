@@ -57,8 +57,8 @@ func TestNominatedNodeOfAWorsePool(t *testing.T) {
 	}
 }
 
-// TestSchedulerIsBehind: while the snapshot lacks a node of a full pool that is known to be there, or has it as
-// starting, the gate stays closed, and the pod is tried again soon.
+// TestSchedulerIsBehind: the gate stays closed while the scheduler's snapshot has fewer nodes of a full pool than the
+// gatekeeper's view, or more nodes that are starting. If the view is old, the gate opens nevertheless.
 func TestSchedulerIsBehind(t *testing.T) {
 	h := newHarness(t, aks(t))
 	tiny := map[v1.ResourceName]string{"cpu": "100m", "memory": "1Gi", "pods": "1"}

@@ -164,8 +164,8 @@ func ofStatus(number string) Cause {
 	return Unknown
 }
 
-// codeIn returns the first code in the message that is in the table, because the outer codes of an answer may be
-// general. If no code is in the table, it returns the first code.
+// codeIn returns the first code in the message that the table codes contains. Azure may wrap a specific error in a
+// general one, whose code comes first and is not in the table. If no code is in the table, it returns the first code.
 func codeIn(message string) string {
 	first := ""
 	for _, match := range written.FindAllStringSubmatch(message, -1) {

@@ -23,9 +23,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// unkind are the answers of Azure to a GET of a young group after which a change of the pod makes virtual-kubelet
-// create the pod again.
-var unkind = []struct {
+// unreadableAnswers lists Azure's answers to the GET of a container group that is still being created. If the pod
+// changes after such an answer, virtual-kubelet creates the container group a second time.
+var unreadableAnswers = []struct {
 	name string
 	set  func(*azure.Region)
 }{
@@ -53,7 +53,7 @@ func TestStartingPods(t *testing.T) {
 	e := onVirtualNodeOnly(t, 3*time.Second)
 	e.control("testdata/fixed.yaml")
 	e.waitGated(true)
-	for i, way := range unkind {
+	for i, way := range unreadableAnswers {
 		t.Run(way.name, func(t *testing.T) {
 			e := e.of(t)
 			kind := e.kind()

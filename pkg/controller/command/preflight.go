@@ -126,7 +126,7 @@ func try(ctx context.Context, asAccount, asOneself client.Client, account string
 	case node == nil:
 		return trial{message: "not tried: there is no node"}
 	case who == you && controller.WithoutRight(err):
-		return trial{message: "not known: " + account + " has no rights yet, or you may not impersonate it; and you may not edit nodes"}
+		return trial{message: "not known, because both dry runs were forbidden: " + account + " has no rights yet, or you may not impersonate it. You may not edit nodes yourself"}
 	case err == nil:
 		return trial{message: fmt.Sprintf("a dry run shows that %s may put it on node %s%s", who, node.Name, unsure)}
 	case controller.Denied(err):

@@ -41,7 +41,7 @@ func TestTry(t *testing.T) {
 		{"not installed", nodes, none, nil, false, "a dry run shows that you may put it on node virtual. Whether account may is unknown"},
 		{"not to be acted as", nodes, impersonate, nil, false, "a dry run shows that you may put it on node virtual. Whether account may is unknown"},
 		{"not installed, and denied by a policy", nodes, none, policy, true, "you may not put it on node virtual: "},
-		{"not installed, and one may only read", nodes, none, none, false, "not known: account has no rights yet"},
+		{"not installed, and one may only read", nodes, none, none, false, "not known, because both dry runs were forbidden: account has no rights yet"},
 		{"a webhook is down", nodes, apierrors.NewInternalError(errors.New("failed calling webhook")), nil, false, "not known: "},
 		{"no node", nil, nil, nil, false, "not tried: there is no node"},
 	} {

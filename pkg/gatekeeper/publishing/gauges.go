@@ -26,8 +26,8 @@ var (
 	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
 
 	budgetPodsGauge   = gauge("pool_budget_pods", "Maximum number of pods in a burst pool; absent if it is unlimited.", "pool")
-	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Limit of a burst pool on pool_requests_cpu_cores; absent if it is unlimited.", "pool")
-	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Limit of a burst pool on pool_requests_memory_bytes; absent if it is unlimited.", "pool")
+	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Maximum CPU of the pods in a burst pool, as pool_priority_pool_requests_cpu_cores counts it. Absent if the pool has no CPU limit.", "pool")
+	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Maximum memory of the pods in a burst pool, as pool_priority_pool_requests_memory_bytes counts it. Absent if the pool has no memory limit.", "pool")
 	openGauge         = gauge("gate_open", "1 if the gate of a burst pool is open for a new pod without constraints, requests and tolerations, 0 if it is closed. "+
 		"With mode: Observe, whether it would be open.", "pool")
 	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override has the gate Open or Closed, 0 otherwise.", "gate")

@@ -196,8 +196,8 @@ func validateReturn(r *Return, p *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(p.Child("stableFor"), d.Duration.String(), "must be from 1s to 24h"))
 	}
 	n := r.EvictionsPerMinute
-	errs = when(errs, n < 0 || n > 600, field.Invalid(p.Child("evictionsPerMinute"), n, "must be from 1 to 600, or 0 for the default, 2"))
-	return when(errs, r.PerWorkload < 0, field.Invalid(p.Child("perWorkload"), r.PerWorkload, "must be at least 1, or 0 for the default, 1"))
+	errs = when(errs, n < 0 || n > 600, field.Invalid(p.Child("evictionsPerMinute"), n, "must be from 1 to 600; 0 means the default (2)"))
+	return when(errs, r.PerWorkload < 0, field.Invalid(p.Child("perWorkload"), r.PerWorkload, "must not be negative; 0 means the default (1)"))
 }
 
 func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.ErrorList {

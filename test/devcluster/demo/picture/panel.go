@@ -52,8 +52,8 @@ func (p *panel) span(step int) (from, to float64) {
 	return p.x(p.Steps[step].Seconds), p.x(until)
 }
 
-// band is where a class was drawn: the x coordinates of its begin and end, and the y coordinate of its middle at the
-// right end.
+// band is the drawn area of one class, which is a pool or a state of the gate. from and to are the x coordinates of its
+// left and right edges. middle is the y coordinate of its middle at the panel's last step.
 type band struct{ from, to, middle float64 }
 
 // bands draws the number of each class over time, one class on top of the other.
