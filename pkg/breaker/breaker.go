@@ -358,8 +358,9 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting returns the number of pods that have not started at the time now and are still expected to. It counts recently bound pods on the pool's nodes,
-// and the assumed pods (placed, by UID) whose binding the informer has not delivered yet.
+// Starting returns the number of pods that have not started at the time now and are still expected to. It counts
+// recently bound pods on the pool's nodes, and the assumed pods (placed, by UID) whose binding the informer has not
+// delivered yet.
 func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	n := 0
 	for _, k := range b.waiting {
