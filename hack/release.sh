@@ -9,9 +9,10 @@ want() {
   [[ "${!1:-}" =~ $2 ]] || { echo "make release: set $1, for example $1=$3" >&2; exit 1; }
 }
 want VERSION '^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$' v1.2.3
-want REGISTRY '^[a-z0-9][a-z0-9.:-]*(/[a-z0-9][a-z0-9._-]*)*$' registry.example.com/team
+want REGISTRY '^(localhost|[a-z0-9-]+[.:][a-z0-9.:-]+)(/[a-z0-9][a-z0-9._-]*)*$' registry.example.com/team # as the chart wants it
 want DOWNLOADS '^https?://[^ ]+$' https://downloads.example.com/pool-priority
 want OUT . bin/release
+[ -z "$(ls -A "$OUT" 2> /dev/null)" ] || { echo "make release: $OUT is not empty: remove it, or set another OUT" >&2; exit 1; }
 revision=$(git rev-parse HEAD)
 if [ -n "$(git status --porcelain)" ]; then
   [ "${ALLOW_DIRTY:-}" = 1 ] || { echo "make release: the work tree has changes; commit them, or set ALLOW_DIRTY=1" >&2; exit 1; }

@@ -137,7 +137,8 @@ const ourImage = "--set=image.repository=registry.example.com/pool-priority-sche
 // It says what to set if there is none.
 func TestChartBuilds(t *testing.T) {
 	t.Parallel()
-	repository, gangs := ourImage, "--set-file=config="+root+"/manifests/examples/coscheduling.yaml"
+	example := func(name string) string { return "--set-file=config=" + root + "/manifests/examples/" + name + ".yaml" }
+	repository, gangs, packing := ourImage, example("coscheduling"), example("packing")
 	digest := "sha256:" + strings.Repeat("0", 64)
 	for _, tc := range []struct {
 		cluster string
@@ -151,7 +152,10 @@ func TestChartBuilds(t *testing.T) {
 		{"v1.36.2+k3s", []string{repository}, "pool-priority-scheduler:v0.1.0-kubernetes1.36", ""},
 		{"1.38.0", []string{repository}, "pool-priority-scheduler:v0.1.0-kubernetes1.36", ""},
 		{"1.36.2", []string{repository, "--set=image.tag=mine"}, "pool-priority-scheduler:mine", ""},
-		{"1.36.2", []string{repository, `--set=image.digests.1\.36=` + digest}, "pool-priority-scheduler@" + digest, ""},
+		{"1.36.2", []string{repository, "--set=image.digest=" + digest}, "pool-priority-scheduler@" + digest, ""},
+		{"1.36.2", []string{repository, packing}, "pool-priority-scheduler:v0.1.0-kubernetes1.35", ""},
+		{"1.36.2", []string{repository, "--set=image.tag=mine,kubernetesMinor=1.35"}, "", "kubernetesMinor: it selects the default image, and image.tag or image.digest names another: set one of them"},
+		{"1.35.8", []string{"--set=image.repository=https://registry.example.com/p"}, "", "without a registry"},
 		{"1.36.2", []string{repository, "--set-string=kubernetesMinor=1.35"}, "pool-priority-scheduler:v0.1.0-kubernetes1.35", ""},
 		{"1.36.2", []string{repository, "--set-string=kubernetesMinor=1.34"}, "", "kubernetesMinor: there is no build for Kubernetes 1.34: set it to one of 1.35, 1.36, or leave it out"},
 		{"1.35.8", []string{repository, "--set-string=kubernetesMinor=1.36"}, "", "kubernetesMinor: the build for Kubernetes 1.36 does not start in a cluster of 1.35"},

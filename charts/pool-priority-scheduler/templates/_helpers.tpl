@@ -32,42 +32,64 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The minor version of the build: the value, or the newest that is not newer than the cluster's. Coscheduling is in
-the build for 1.35 only. A kube-scheduler may be at most one minor version older than the API server. */}}
-{{- define "pool-priority-scheduler.minor" -}}
-{{- $builds := .Files.Get "files/released" | trim | splitList "\n" }}
-{{- $coscheduling := include "pool-priority-scheduler.coscheduling" . }}
-{{- $cluster := printf "%s.%s" .Capabilities.KubeVersion.Major (.Capabilities.KubeVersion.Minor | trimSuffix "+") }}
-{{- if and $coscheduling (semverCompare ">1.36" $cluster) }}
-{{- fail (printf "config: Coscheduling is only in the build for Kubernetes 1.35, which runs with clusters up to 1.36, and this cluster is %s: remove Coscheduling from the profile" $cluster) }}
+{{/* The digest of the image of each build, by minor version of Kubernetes; "" in the source tree. The file has a line
+for each build, the oldest first. A release adds the digests there and not to the values, which helm upgrade
+--reuse-values would keep. */}}
+{{- define "pool-priority-scheduler.builds" -}}
+{{- $builds := dict }}
+{{- range .Files.Get "files/released" | trim | splitList "\n" }}
+{{- $fields := splitList " " . }}
+{{- $_ := set $builds (first $fields) (rest $fields | join "") }}
 {{- end }}
-{{- if $coscheduling }}{{- $builds = list "1.35" }}{{- end }}
+{{- toYaml $builds }}
+{{- end }}
+
+{{/* The minor version of the build: the value, or the newest that is not newer than the cluster's. scheduler-plugins are
+in the build for 1.35 only. A kube-scheduler may be at most one minor version older than the API server. */}}
+{{- define "pool-priority-scheduler.minor" -}}
+{{- $builds := include "pool-priority-scheduler.builds" . | fromYaml | keys | sortAlpha }}
+{{- $plugins := include "pool-priority-scheduler.outOfTree" . | trim }}
+{{- $cluster := printf "%s.%s" .Capabilities.KubeVersion.Major (.Capabilities.KubeVersion.Minor | trimSuffix "+") }}
+{{- if and $plugins (semverCompare ">1.36" $cluster) }}
+{{- fail (printf "config: %s is only in the build for Kubernetes 1.35, which runs with clusters up to 1.36, and this cluster is %s: remove it from the profile" $plugins $cluster) }}
+{{- end }}
+{{- if $plugins }}{{- $builds = list "1.35" }}{{- end }}
 {{- $minor := .Values.kubernetesMinor | default "" }}
 {{- if and $minor (not (has $minor $builds)) }}
-{{- fail (printf "kubernetesMinor: there is no build for Kubernetes %s%s: set it to one of %s, or leave it out" $minor (ternary " with Coscheduling" "" (ne $coscheduling "")) (join ", " $builds)) }}
+{{- fail (printf "kubernetesMinor: there is no build for Kubernetes %s%s: set it to one of %s, or leave it out" $minor (empty $plugins | ternary "" (printf " with %s" $plugins)) (join ", " $builds)) }}
 {{- end }}
 {{- if and $minor (semverCompare (printf "<%s" $minor) $cluster) }}
 {{- fail (printf "kubernetesMinor: the build for Kubernetes %s does not start in a cluster of %s: leave it out, or set an older one" $minor $cluster) }}
+{{- end }}
+{{- if and $minor (or .Values.image.tag .Values.image.digest) }}
+{{- fail "kubernetesMinor: it selects the default image, and image.tag or image.digest names another: set one of them" }}
 {{- end }}
 {{- range $builds }}{{- if and (not $.Values.kubernetesMinor) (semverCompare (printf ">=%s" .) $cluster) }}{{- $minor = . }}{{- end }}{{- end }}
 {{- $minor }}
 {{- end }}
 
+{{/* The plugin of scheduler-plugins that a profile has, or "". */}}
+{{- define "pool-priority-scheduler.outOfTree" -}}
+{{- $found := "" }}
+{{- range (include "pool-priority-scheduler.config" . | fromYaml).profiles }}
+{{- range .pluginConfig }}{{- if has .name (list "Coscheduling" "NodeResourcesAllocatable") }}{{- $found = .name }}{{- end }}{{- end }}
+{{- range .plugins }}{{- range .enabled }}{{- if has .name (list "Coscheduling" "NodeResourcesAllocatable") }}{{- $found = .name }}{{- end }}{{- end }}{{- end }}
+{{- end }}
+{{- $found }}
+{{- end }}
+
 {{/* Whether a profile has Coscheduling. */}}
 {{- define "pool-priority-scheduler.coscheduling" -}}
-{{- range (include "pool-priority-scheduler.config" . | fromYaml).profiles }}
-{{- range .pluginConfig }}{{- if eq .name "Coscheduling" }}true{{- end }}{{- end }}
-{{- range .plugins }}{{- range .enabled }}{{- if eq .name "Coscheduling" }}true{{- end }}{{- end }}{{- end }}
-{{- end }}
+{{- if eq (include "pool-priority-scheduler.outOfTree" .) "Coscheduling" }}true{{- end }}
 {{- end }}
 
 {{- define "pool-priority-scheduler.image" -}}
 {{- $image := .Values.image }}
-{{- if not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $image.repository) }}
+{{- if not (regexMatch "^(localhost|[A-Za-z0-9-]+[.:][^/]+)/[^/]" $image.repository) }}
 {{- fail (printf "image.repository: it is %q, without a registry: set it to the image in your registry, such as registry.example.com/pool-priority-scheduler" $image.repository) }}
 {{- end }}
 {{- $minor := include "pool-priority-scheduler.minor" . }}
-{{- $digest := $image.digest | default (empty $image.tag | ternary (index ($image.digests | default dict) $minor) "") }}
+{{- $digest := $image.digest | default (empty $image.tag | ternary (get (include "pool-priority-scheduler.builds" . | fromYaml) $minor) "") }}
 {{- $tag := $image.tag | default (empty $digest | ternary (printf "%s-kubernetes%s" .Chart.AppVersion $minor) "") }}
 {{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}

@@ -4,8 +4,8 @@ import (
 	"crypto/ecdsa"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -56,14 +56,12 @@ func (r release) write(name string, data []byte) {
 	succeed(os.WriteFile(filepath.Join(r.out, name), data, 0o644))
 }
 
-// readTree returns the files below a directory of the source tree. Their names begin with prefix.
+// readTree returns the files of the repository below a directory of the source tree. Their names begin with prefix.
 func (r release) readTree(dir, prefix string) (files []file) {
-	root := os.DirFS(filepath.Join(r.tree, dir))
-	succeed(fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			files = append(files, file{path.Join(prefix, name), 0o644, must(fs.ReadFile(root, name))})
-		}
-		return err
-	}))
+	list := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+	list.Dir = filepath.Join(r.tree, dir)
+	for name := range strings.SplitSeq(strings.TrimRight(string(must(list.Output())), "\x00"), "\x00") {
+		files = append(files, file{path.Join(prefix, name), 0o644, must(os.ReadFile(filepath.Join(list.Dir, name)))})
+	}
 	return files
 }

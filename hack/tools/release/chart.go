@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"maps"
 	"regexp"
 	"strings"
@@ -35,9 +34,12 @@ func (r release) chart(digests map[string]string) {
 			metadata = must(yaml.YAMLToJSON(f.data))
 		case program + "/values.yaml":
 			f.data = replaceLine(f.data, "  repository: .*", "  repository: "+r.repository())
-			f.data = replaceLine(f.data, `  digests: \{\}( *#.*)?`, "  digests: "+string(must(json.Marshal(digests)))+"$1")
-			image := parseValues(f.data).Image
-			require(image.Repository == r.repository() && maps.Equal(image.Digests, digests), "values.yaml: image is %+v after the edit", image)
+			require(parseRepository(f.data) == r.repository(), "values.yaml: the repository is %q after the edit", parseRepository(f.data))
+		case program + "/files/released":
+			for minor, digest := range digests {
+				f.data = replaceLine(f.data, regexp.QuoteMeta(minor), minor+" "+digest)
+			}
+			require(maps.Equal(parseBuilds(f.data), digests), "files/released is %q after the edit", f.data)
 		}
 	}
 	archive, _ := tarGzip(files, r.created)
@@ -56,14 +58,19 @@ func replaceLine(text []byte, pattern, replacement string) []byte {
 	return expression.ReplaceAll(text, []byte(replacement))
 }
 
-type chartValues struct {
-	Image struct {
-		Repository string
-		Digests    map[string]string
-	}
+// parseRepository returns the image's repository in the chart's values.
+func parseRepository(data []byte) string {
+	var values struct{ Image struct{ Repository string } }
+	succeed(yaml.Unmarshal(data, &values))
+	return values.Image.Repository
 }
 
-func parseValues(data []byte) (values chartValues) {
-	succeed(yaml.Unmarshal(data, &values))
-	return values
+// parseBuilds returns the digests in files/released, by minor version of Kubernetes.
+func parseBuilds(data []byte) map[string]string {
+	builds := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		minor, digest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		builds[minor] = digest
+	}
+	return builds
 }

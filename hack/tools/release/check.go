@@ -68,9 +68,8 @@ func (c *checker) checkChart() {
 	files := untarGzip(archive)
 	var metadata struct{ Name, Version, AppVersion string }
 	succeed(yaml.Unmarshal(files[program+"/Chart.yaml"].data, &metadata))
-	values := parseValues(files[program+"/values.yaml"].data)
-	c.version, c.digests = metadata.AppVersion, values.Image.Digests
-	c.registry = strings.TrimSuffix(values.Image.Repository, "/"+program)
+	c.version, c.digests = metadata.AppVersion, parseBuilds(files[program+"/files/released"].data)
+	c.registry = strings.TrimSuffix(parseRepository(files[program+"/values.yaml"].data), "/"+program)
 	require(metadata.Version == chartVersion(c.version) && names[0] == chartFile(c.version) && len(c.digests) > 0,
 		"%s: version %q, appVersion %q, %d digests", names[0], metadata.Version, c.version, len(c.digests))
 	repository := chartRepository(c.registry)
