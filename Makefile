@@ -168,7 +168,7 @@ helm:
 	@hack/step.sh "build Helm, to test the chart" hack/go-in.sh hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/$(TOOLS)/ tool
 
 .PHONY: karpenter
-karpenter:
+karpenter: default-minor
 	@hack/step.sh "build Karpenter" hack/build-karpenter.sh $(TOOLS)
 	@hack/step.sh "NodePools against Karpenter's types" hack/go-in.sh test/karpenter test -count=1 .
 
@@ -179,12 +179,17 @@ KIND_NODE_IMAGE ?= kindest/node:v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f
 kind-node-image-name:
 	@echo $(KIND_NODE_IMAGE)
 
+# What is built for the default minor version of Kubernetes only.
+.PHONY: default-minor
+default-minor:
+	@[ $(BIN) = bin ] || { echo "KUBERNETES_MINOR and CONTROL_PLANE_MINOR have no effect on this target: leave them out" >&2; exit 1; }
+
 .PHONY: test-e2e
-test-e2e: tools build helm ## Run the end-to-end tests on a kind cluster of KIND_NODE_IMAGE; needs Docker
+test-e2e: default-minor tools build helm ## Run the end-to-end tests on a kind cluster of KIND_NODE_IMAGE; needs Docker
 	@hack/kind/engine.sh hack/kind/lane.sh $(KIND_NODE_IMAGE) local/node:$(KUBERNETES)
 
 .PHONY: kind-node-image
-kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and Go modules, where no image registry is; needs root
+kind-node-image: default-minor ## Build the node image local/node:KUBERNETES from Debian and Go modules, where no image registry is; needs root
 	@hack/kind/engine.sh hack/kind/node-image.sh local/node:$(KUBERNETES)
 
 .PHONY: test-long
@@ -197,7 +202,7 @@ test-long: tools build karpenter ## Run what is too long for each run: a million
 	@$(MAKE) --no-print-directory test-upstream
 
 .PHONY: test-upstream
-test-upstream: tools ## Run Kubernetes' own tests of the scheduler with the plugin in it, once with pools of no node and once with one of all
+test-upstream: default-minor tools ## Run Kubernetes' own tests of the scheduler with the plugin in it, once with pools of no node and once with one of all
 	@hack/step.sh "Kubernetes' tests of the scheduler" hack/test-upstream.sh
 
 .PHONY: bench

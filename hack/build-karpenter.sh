@@ -8,7 +8,7 @@ cd "$(dirname "$0")/tools/karpenter"
 stamp=$(cat go.mod go.sum "../../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.karpenter-stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out/karpenter-crds"
-echo "Building Karpenter $(go list -m -f '{{.Version}}' sigs.k8s.io/karpenter) from Go modules: about 2 minutes on 2 cores the first time." >&2
+echo "Building Karpenter $(../../go-in.sh . list -m -f '{{.Version}}' sigs.k8s.io/karpenter) from Go modules: about 2 minutes on 2 cores the first time." >&2
 module=$(../../module-dir.sh . sigs.k8s.io/karpenter)
 
 # The build uses a copy of the module with two changes. Karpenter serves its metrics and probes on all interfaces, and
@@ -25,7 +25,7 @@ sed -i 's/Capacity:    nodeClaim.Spec.Resources.Requests,/Capacity:    instanceT
 cp go.mod "$copy/build.mod"
 cp go.sum "$copy/build.sum"
 go mod edit -replace "sigs.k8s.io/karpenter=$copy" "$copy/build.mod"
-go build -modfile "$copy/build.mod" -ldflags "-s -w" -o "$out/karpenter" sigs.k8s.io/karpenter/kwok
+MODFILE=$copy/build.mod ../../go-in.sh . build -ldflags "-s -w" -o "$out/karpenter" sigs.k8s.io/karpenter/kwok
 cp "$copy"/pkg/apis/crds/*.yaml "$copy"/kwok/apis/crds/*.yaml "$out/karpenter-crds/"
 rm -rf "$copy"
 echo "$stamp" > "$out/.karpenter-stamp"

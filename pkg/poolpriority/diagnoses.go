@@ -71,7 +71,8 @@ func (s *search) filterKey() (string, bool) {
 	}
 	requests := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	for name := range requests {
-		if pl.features.EnableDRAExtendedResource && name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage {
+		if pl.features.EnableDRAExtendedResource && name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage &&
+			!strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
 			return "", false // NodeResourcesFit reads DeviceClasses, too
 		}
 	}

@@ -101,15 +101,21 @@ func beginMetrics(pools pool.List) {
 }
 
 // WatchServer sets the metric of the build now and every ten minutes: the API server may be upgraded while the scheduler
-// runs.
+// runs. It logs a warning if the API server becomes newer than the build was tested with. version.CheckServer logs the
+// warning at the start.
 func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
+	var logged *string
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		info, err := client.ServerVersion()
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("The API server's version cannot be read", "err", err)
+			klog.FromContext(ctx).Error(err, "The API server's version cannot be read")
 			return
 		}
 		warning, err := version.Check(info)
+		if logged != nil && warning != *logged && warning != "" {
+			klog.FromContext(ctx).Info("Warning: " + warning)
+		}
+		logged = &warning
 		buildInfo.Reset()
 		buildInfo.WithLabelValues(version.Ours(), compat.Minor, version.Minor(info), strconv.FormatBool(warning == "" && err == nil)).Set(1)
 	}, 10*time.Minute)

@@ -153,6 +153,15 @@ func TestRoom(t *testing.T) {
 	c.expect("after stableFor", c.after(c.interval()), "first", "second")
 }
 
+// TestSameOrder: nodes of a pool are tried in the same order in each round. In another order, the older pod would take
+// the large node, and the younger pod would have no room in that round.
+func TestSameOrder(t *testing.T) {
+	c := newCluster(t, virtual(), node("a", "user", "2").Obj(), node("b", "user", "4").Obj(),
+		pod("older", 2).Req(map[corev1.ResourceName]string{"cpu": "1"}).Obj(), pod("younger", 1).Req(map[corev1.ResourceName]string{"cpu": "3"}).Obj()) // besides the 1 CPU of each pod
+	c.expect("before stableFor", c.after(time.Minute))
+	c.expect("after stableFor", c.after(c.interval()), "older", "younger")
+}
+
 // TestStuckFirst: of pods on burst nodes, those that do not run go first, however young: those that the provider
 // refused, and those that have not started. One that was refused is no healthy replacement, whatever its conditions
 // say.

@@ -117,7 +117,7 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	left := sets.New[string]()
 	foreign := func(name string) bool {
 		if name == names.DynamicResources {
-			return true // no burst pool runs pods with devices
+			return true // find returns no room for pods with devices
 		}
 		_, known := registry[name]
 		if known || name == "*" {
@@ -155,7 +155,7 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 }
 
 // begin starts a round: it takes a snapshot of the cluster, and reserves capacity for the evicted pods that are not
-// replaced yet. A pod that is nominated to a node counts as running there.
+// replaced yet. A pod that is nominated to a node counts as running there, and so do the pods that it preempts.
 func (r *rooms) begin(away []move) error {
 	listed, err := r.listNodes.List(labels.Everything())
 	if err != nil {
@@ -194,10 +194,11 @@ func (r *rooms) begin(away []move) error {
 			r.nodes = append(r.nodes, node)
 		}
 	}
-	slices.SortStableFunc(r.nodes, func(a, b fwk.NodeInfo) int {
+	slices.SortFunc(r.nodes, func(a, b fwk.NodeInfo) int {
 		rankA, _ := r.pools.RankOf(a.Node().Labels)
 		rankB, _ := r.pools.RankOf(b.Node().Labels)
-		return cmp.Compare(rankA, rankB)
+		// NewSnapshot lists the nodes in a random order. In the same order, a pod that had room keeps it.
+		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(a.Node().Name, b.Node().Name))
 	})
 	return nil
 }
@@ -221,8 +222,8 @@ func (r *rooms) keep(m move) {
 // over. It returns nil if there is no such node. given are tolerations of the pod that its replacement will not have.
 func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
-	if err != nil {
-		return nil, nil //nolint:nilerr // its node is gone, and the pod will be deleted
+	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
+		return nil, nil //nolint:nilerr // its node is gone, and the pod will be deleted; or it has devices
 	}
 	leaving, err := framework.NewPodInfo(pod)
 	if err != nil {
