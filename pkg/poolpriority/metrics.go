@@ -3,7 +3,6 @@ package poolpriority
 import (
 	"cmp"
 	"context"
-	"strconv"
 	"sync"
 	"time"
 
@@ -68,14 +67,19 @@ var (
 	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "build_info",
-		Help: "1, with the version of this build, the minor version of Kubernetes that it is for, the API server's minor version, and whether the build was tested with that " +
-			"(true or false).",
-	}, []string{"version", "kubernetes", "server", "tested"})
+		Help:      "1, with the version of this build and the minor version of Kubernetes that it is for.",
+	}, []string{"version", "kubernetes"})
+
+	serverTested = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem,
+		Name:      "server_tested",
+		Help:      "1 if the build for that minor version of Kubernetes was tested with the API server's minor version (server), 0 if not.",
+	}, []string{"kubernetes", "server"})
 )
 
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses, buildInfo}
+	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses, buildInfo, serverTested}
 }
 
 // registerMetrics registers the metrics in the scheduler's registry.
@@ -100,10 +104,11 @@ func beginMetrics(pools pool.List) {
 	holdDuration.WithLabelValues(outcomeBurst)
 }
 
-// WatchServer sets the metric of the build now and every ten minutes: the API server may be upgraded while the scheduler
+// WatchServer sets the metrics of the versions, now and every ten minutes: the API server may be upgraded while the scheduler
 // runs. It logs a warning if the API server becomes newer than the build was tested with. version.CheckServer logs the
 // warning at the start.
 func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
+	buildInfo.WithLabelValues(version.Ours(), compat.Minor).Set(1)
 	var logged *string
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		info, err := client.ServerVersion()
@@ -116,8 +121,12 @@ func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
 			klog.FromContext(ctx).Info("Warning: " + warning)
 		}
 		logged = &warning
-		buildInfo.Reset()
-		buildInfo.WithLabelValues(version.Ours(), compat.Minor, version.Minor(info), strconv.FormatBool(warning == "" && err == nil)).Set(1)
+		tested := 0.0
+		if warning == "" && err == nil {
+			tested = 1
+		}
+		serverTested.Reset()
+		serverTested.WithLabelValues(compat.Minor, version.Minor(info)).Set(tested)
 	}, 10*time.Minute)
 }
 

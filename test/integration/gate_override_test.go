@@ -147,7 +147,7 @@ func TestEmergency(t *testing.T) {
 	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverrideUnreadable")
 	failsOver() // first to a process that has read the override while it was readable, then to one that has not
 	failsOver()
-	e.publishesOverride(gate.OverrideClosed, `gate: it is "close"`)
+	e.publishesOverride(gate.OverrideClosed, `gate: the value is "close"`)
 	if v := view(); v.Override.Gate != gate.OverrideClosed {
 		t.Errorf("the view has %q", v.Override)
 	}

@@ -223,7 +223,7 @@ func TestGateTaintDenied(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if !strings.Contains(strings.Join(state.Problems, "\n"), "no gate taint poolpriority.dev/gate on node "+devcluster.VirtualNodeName) {
+		if !strings.Contains(strings.Join(state.Problems, "\n"), "the gate taint poolpriority.dev/gate has been missing on node "+devcluster.VirtualNodeName) {
 			return fmt.Sprintf("published problems: %q", state.Problems)
 		}
 		return ""

@@ -176,6 +176,8 @@ func TestPrometheus(t *testing.T) {
 	p.is(`time() - pool_priority_source_last_change_timestamp_seconds{source="cluster-autoscaler"} < bool 30`, "1")
 	p.is(`pool_priority_gate_taint_missing_nodes`, "0")
 	p.is(`sum(leader_election_master_status{name="pool-priority-controller"})`, "1")
+	p.is(`pool_priority_build_info`, "1")
+	p.is(`pool_priority_server_tested`, "1")
 	p.haveSeries()
 	p.quiet()
 	e.standby(config, token)
