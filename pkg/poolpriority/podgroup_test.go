@@ -117,7 +117,10 @@ func TestGenericWorkload(t *testing.T) {
 func TestSnapshotMethods(t *testing.T) {
 	known := sets.New("Get", "List", "NodeInfos", "StorageInfos", "HavePodsWithAffinityList", "HavePodsWithRequiredAntiAffinityList", "IsPVCUsedByPods", "NumNodes",
 		// Since 1.36, in cycles of pod groups only.
-		"AssumePod", "ForgetPod", "AssumePlacement", "ForgetPlacement", "BackupSnapshot", "PodGroupStates", "NumNodesInPlacement", "GetNodeInPlacement", "ListNodesInPlacement")
+		"AssumePod", "ForgetPod", "AssumePlacement", "ForgetPlacement", "BackupSnapshot", "PodGroupStates", "NumNodesInPlacement", "GetNodeInPlacement", "ListNodesInPlacement",
+		// Since 1.37. A mutation changes copies of the nodes, in the cycle of a pod group, and its end puts the nodes back.
+		"StartMutations", "EndMutations", "AddPod", "RemovePod", "GetPlacement", "PodGroups", "CompositePodGroups", "CompositePodGroupStates",
+		"BuildHierarchySnapshotFromPod", "GetRootKeyForGroup", "HavePodsWithRequiredNonHostScopedAntiAffinityList")
 	snapshot := reflect.TypeFor[*cache.Snapshot]()
 	for i := range snapshot.NumMethod() {
 		if name := snapshot.Method(i).Name; !known.Has(name) {

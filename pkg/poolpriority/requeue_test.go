@@ -142,7 +142,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			// UnschedulablePods reads without the queue's lock, PendingPods with it.
 			waits := func() bool {
 				_, summary := h.sched.SchedulingQueue.PendingPods()
-				return strings.HasSuffix(summary, "unschedulablePods:1")
+				return strings.HasSuffix(summary, ":1") // the last number is that of unschedulable pods
 			}
 			if tc.again {
 				h.eventually("the pod is scheduled again", func() bool { return !waits() })
