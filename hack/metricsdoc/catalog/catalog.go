@@ -72,7 +72,7 @@ func describe(all []metrics.Registerable, gauges metrics.StableCollector) ([]Met
 }
 
 // form matches the String of a prometheus.Desc, which has no other exported way to read its fields.
-var form = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+var form = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 
 func read(c prometheus.Collector, kind string) ([]Metric, error) {
 	descs := make(chan *prometheus.Desc)
