@@ -27,7 +27,7 @@ func SchedulePod(ctx context.Context, s *scheduler.Scheduler, profile framework.
 	if err := s.Cache.UpdateSnapshot(klog.FromContext(ctx), profile.SnapshotSharedLister().(*cache.Snapshot)); err != nil {
 		return scheduler.ScheduleResult{}, err
 	}
-	return s.SchedulePod(ctx, profile, state, &framework.QueuedPodInfo{PodInfo: info})
+	return s.SchedulePod(ctx, profile, state, &framework.QueuedPodInfo{PodInfo: info, PodSignature: profile.SignPod(ctx, pod)})
 }
 
 // Enqueue adds the pod to the scheduling queue.
