@@ -10,9 +10,11 @@ export CGO_ENABLED = 0
 BIN = bin
 TOOLS = bin/tools
 ifneq ($(KUBERNETES_MINOR),1.35)
+$(if $(wildcard hack/kubernetes/$(KUBERNETES_MINOR).mod),,$(error KUBERNETES_MINOR: there is no hack/kubernetes/$(KUBERNETES_MINOR).mod: set it to 1.35 or to a minor version that has such a file))
 GOFLAGS += -modfile=$(CURDIR)/hack/kubernetes/$(KUBERNETES_MINOR).mod -tags=kubernetes_$(subst .,_,$(KUBERNETES_MINOR))
 endif
 ifneq ($(CONTROL_PLANE_MINOR),1.35)
+$(if $(wildcard hack/kubernetes/control-plane-$(CONTROL_PLANE_MINOR).mod),,$(error CONTROL_PLANE_MINOR: there is no hack/kubernetes/control-plane-$(CONTROL_PLANE_MINOR).mod: set it to 1.35 or to a minor version that has such a file))
 TOOLS = bin/tools-$(CONTROL_PLANE_MINOR)
 endif
 ifneq ($(KUBERNETES_MINOR) $(CONTROL_PLANE_MINOR),1.35 1.35)
