@@ -41,9 +41,10 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // The cache is sound because such a status depends only on the kind of pod and on the node. All PreFilter plugins run
 // for each pod. A pod has a key only if every Filter plugin that they do not skip is nodeLocal. The plugins for
 // volumes, resource claims, gangs, topology spread and inter-pod affinity are not nodeLocal. The status of a nodeLocal
-// plugin depends on the key and on the node's generation, and no generation is used twice. The status of a burst node
-// also depends on the gate and the clock, so burst nodes are filtered each time. Nominated pods can only take capacity
-// away: a node with nominated pods is not cached. The cache is not used for a pod that may preempt other pods.
+// plugin depends on the key and on the node's generation, and no generation is used twice, except in the cycle of a pod
+// group, whose pods have no key. The status of a burst node also depends on the gate and the clock, so burst nodes are
+// filtered each time. Nominated pods can only take capacity away: a node with nominated pods is not cached. The cache is
+// not used for a pod that may preempt other pods.
 type diagnosisCache struct {
 	byFilterKey *lru.Cache // *cachedDiagnosis by alike.Filter; nil: nothing is cached
 	answers     []*fwk.Status

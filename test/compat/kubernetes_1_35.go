@@ -1,14 +1,11 @@
 //go:build !kubernetes_1_36 && !kubernetes_1_37
 
-// Package compat holds what tests and benchmarks need of kube-scheduler and what differs between its minor versions.
 package compat
 
 import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -27,32 +24,6 @@ func Enqueue(ctx context.Context, s *scheduler.Scheduler, pod *v1.Pod) {
 	s.SchedulingQueue.Add(klog.FromContext(ctx), pod)
 }
 
-// NextPod waits for the next pod of the scheduling queue.
-func NextPod(logger klog.Logger, s *scheduler.Scheduler) (*framework.QueuedPodInfo, error) {
-	return s.NextPod(logger)
-}
-
-// AddUnschedulable adds the pod to the queue after a cycle that found no node for it.
-func AddUnschedulable(logger klog.Logger, s *scheduler.Scheduler, info *framework.QueuedPodInfo) error {
-	return s.SchedulingQueue.AddUnschedulableIfNotPresent(logger, info, s.SchedulingQueue.SchedulingCycle())
-}
-
-// Dequeue removes the pod from the queue.
-func Dequeue(_ klog.Logger, s *scheduler.Scheduler, pod *v1.Pod) { s.SchedulingQueue.Delete(pod) }
-
-// BoundPodEvents returns the events for which the scheduler looks at waiting pods when a bound pod changes.
-func BoundPodEvents(now, was *v1.Pod) []fwk.ClusterEvent {
-	return framework.PodSchedulingPropertiesChange(now, was)
-}
-
-// NewCache returns the scheduler's cache, empty.
-func NewCache(ctx context.Context) cache.Cache { return cache.New(ctx, 0, nil) }
-
-// NewInformerFactory returns the scheduler's informers.
-func NewInformerFactory(client kubernetes.Interface) informers.SharedInformerFactory {
-	return scheduler.NewInformerFactory(client, 0)
-}
-
 // JoinPodGroup makes the pod a member of a group of pods that are scheduled together.
 func JoinPodGroup(pod *v1.Pod) {
 	pod.Spec.WorkloadRef = &v1.WorkloadReference{Name: "workload", PodGroup: "group"}
@@ -60,3 +31,6 @@ func JoinPodGroup(pod *v1.Pod) {
 
 // NoEvents is a recorder factory whose recorders write no events.
 func NoEvents(string) events.EventRecorder { return &events.FakeRecorder{} }
+
+// NewCache returns the scheduler's cache, empty.
+func NewCache(ctx context.Context) cache.Cache { return cache.New(ctx, 0, nil) }
