@@ -194,6 +194,11 @@ func (e *env) keepLogs() {
 		return
 	}
 	for _, file := range files {
+		if base := filepath.Base(file); base == "kwok.log" || base == "karpenter.log" {
+			if data, err := os.ReadFile(file); err == nil {
+				e.Logf("the end of %s:\n%s", base, suite.Tail(data, 4000))
+			}
+		}
 		if err := os.Rename(file, filepath.Join(dir, filepath.Base(file))); err != nil {
 			e.Log(err)
 		}
