@@ -17,15 +17,15 @@ type Facts struct {
 	Source Source
 	// Provider is the state of a burst pool's provider.
 	Provider breaker.Status
-	// Template returns the configured template of new nodes of the named node group, or nil if there is none. Template
-	// itself may be nil.
+	// Template returns the configured node template of the named node group, or nil if none is configured. The function
+	// may itself be nil.
 	Template func(group string) *corev1.Node
-	// ProvisionGrace bounds the time for which an existing node that is not usable yet counts as upcoming.
+	// ProvisionGrace is how long after its creation a node that is not usable yet counts as starting.
 	ProvisionGrace time.Duration
 }
 
-// Build returns the view of the pools, by their index in the list, at the time now. before is the view that the new one
-// replaces. A pool or group that is in the same state in both keeps its Since.
+// Build returns the view of the pools at the time now, in the order of the pool list. before is the previous view. If a
+// pool or group has the same state in both views, it keeps its Since.
 func Build(pools []Facts, before *View, now time.Time) *View {
 	view := &View{Pools: make([]Pool, len(pools)), Built: now}
 	for i := range pools {
@@ -46,7 +46,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
 			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
-			j.Groups[k] = p.Groups[k].GroupStatus // with the changes that its nodes cause
+			j.Groups[k] = p.Groups[k].GroupStatus // build may have changed its state because of starting nodes
 		}
 		j = j.Summarized()
 		p.State, p.Reason, p.Until, p.Since = j.State, j.Reason, j.Until, now
@@ -95,8 +95,8 @@ func (p *Pool) group(name string) *Group {
 	return nil
 }
 
-// build fills the group. old is the group in the view before, or nil. build returns when the group's node templates
-// next change without an event; zero if never.
+// build fills the group from the source's status j. old is the same group in the previous view, or nil. build returns
+// when the group's node templates next change without an event; zero if never.
 func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) time.Time {
 	g.GroupStatus = *j
 	g.Nodes = len(j.Members)
@@ -141,8 +141,8 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns the group g that another leader published, with its name and state. If g.Settled is empty, it is set
-// to the state and the code of its reason.
+// Restored returns g, a group that another leader published, with the given name and state. If g.Settled is empty,
+// Restored sets it from the state and the code of the state's reason.
 func Restored(name string, state State, code string, g Group) Group {
 	if g.Settled == "" {
 		g.Settled = settled(state, code)
@@ -151,7 +151,7 @@ func Restored(name string, state State, code string, g Group) Group {
 	return g
 }
 
-// follow keeps the times of old that no change resets.
+// follow copies each time from old, the same group in the previous view, unless a change since then resets that time.
 func (g *Group) follow(old *Group, now time.Time) {
 	if old.State == g.State && !old.Since.After(now) {
 		g.Since = old.Since

@@ -10,17 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// passingTaint is a temporary taint that a controller, the cloud or an autoscaler puts on a node. It is no part of the
-// node's template.
+// passingTaint is a temporary taint that a controller, the cloud or an autoscaler puts on a node. Node templates leave
+// it out.
 type passingTaint struct {
-	key     string // a key, a prefix of keys that ends in a slash, or a suffix of keys that begins with a slash
-	startup bool   // it keeps pods out of a new node until something has been set up on it
+	key     string // a taint key; with a slash at its end it is a prefix of keys, and with a slash at its start a suffix
+	startup bool   // the taint keeps pods off a new node until the node has been set up
 }
 
-// passingTaints are looked up in this order. A temporary taint that is missing here counts as lasting: while all nodes
-// of a pool have it, the pool seems unable to run pods without the toleration, and these pods burst.
+// passingTaints lists the known temporary taints. The first entry that matches a key applies. A temporary taint that is
+// missing here counts as lasting. While all nodes of a pool have such a taint, pods that do not tolerate the taint
+// burst.
 var passingTaints = []passingTaint{
-	// Kubernetes: conditions, cordons, and nodes that the cloud does not know yet.
+	// Taints of Kubernetes for node conditions, cordons, and nodes that the cloud provider has not initialized yet.
 	{corev1.TaintNodeNotReady, true},
 	{corev1.TaintNodeUnreachable, true},
 	{corev1.TaintNodeNetworkUnavailable, true},
@@ -37,9 +38,11 @@ var passingTaints = []passingTaint{
 	{"DeletionCandidateOfClusterAutoscaler", false},
 	{"karpenter.sh/unregistered", true},
 	{"karpenter.sh/", false},
-	// Agents that are not ready on the node: Cilium, and CSI drivers (disk.csi.azure.com/agent-not-ready; AWS's, too).
+	// Taints of Cilium and of CSI drivers while their agent on the node is not ready
+	// (disk.csi.azure.com/agent-not-ready).
 	{"/agent-not-ready", true},
-	// Node drains: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler, medik8s.
+	// Taints of node drains by AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler,
+	// and medik8s.
 	{"remediator.aks.microsoft.com/", false},
 	{"remediator.kubernetes.azure.com/", false},
 	{"aws-node-termination-handler/", false},
@@ -47,7 +50,7 @@ var passingTaints = []passingTaint{
 }
 
 // stayingTaints are taints that mark a node's purpose. They are never startup taints. An entry that ends in a slash is
-// a prefix.
+// a prefix of taint keys.
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
 	"kubernetes.azure.com/scalesetpriority",
@@ -56,7 +59,7 @@ var stayingTaints = []string{
 	"amd.com/gpu",
 }
 
-// matches reports whether the entry of one of these tables names the key.
+// matches reports whether an entry of passingTaints or stayingTaints matches the taint key.
 func matches(entry, key string) bool {
 	return key == entry || strings.HasSuffix(entry, "/") && strings.HasPrefix(key, entry) || strings.HasPrefix(entry, "/") && strings.HasSuffix(key, entry)
 }
@@ -66,7 +69,7 @@ func stays(taint *corev1.Taint) bool {
 	return slices.ContainsFunc(stayingTaints, func(entry string) bool { return matches(entry, taint.Key) })
 }
 
-// passing returns the entry of passingTaints that matches the key, or nil if a taint with the key lasts.
+// passing returns the first entry of passingTaints that matches the key, or nil if no entry matches.
 func passing(key string) *passingTaint {
 	if i := slices.IndexFunc(passingTaints, func(p passingTaint) bool { return matches(p.key, key) }); i >= 0 {
 		return &passingTaints[i]
@@ -74,8 +77,9 @@ func passing(key string) *passingTaint {
 	return nil
 }
 
-// LastingTaints returns the taints that belong to the node's template and keep pods out. It leaves out cordons,
-// conditions, startup taints with known keys, and marks of autoscalers.
+// LastingTaints returns the taints that belong to the node's template and keep pods out. It leaves out taints with
+// effect PreferNoSchedule and all passingTaints, such as cordons, node conditions, autoscalers' marks, and startup
+// taints with known keys.
 func LastingTaints(taints []corev1.Taint) []corev1.Taint {
 	var lasting []corev1.Taint
 	for i := range taints {
@@ -90,14 +94,15 @@ func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && passing(taint.Key) == nil
 }
 
-// IsTainted reports whether the node has a lasting taint, by the taint's key and effect.
+// IsTainted reports whether the node has a lasting taint (LastingTaints).
 func IsTainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return lasts(&t) })
 }
 
 func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
 
-// placeLabels are labels that differ between nodes of one template. Their values on a new node cannot be predicted.
+// placeLabels are labels whose values differ between nodes of one template. Their values on a new node are not
+// predictable.
 var placeLabels = map[string]bool{
 	corev1.LabelHostname:                      true,
 	corev1.LabelTopologyZone:                  true,
@@ -107,7 +112,7 @@ var placeLabels = map[string]bool{
 	"kubernetes.azure.com/node-image-version": true,
 }
 
-// IsPlaceLabel reports whether the label depends on a node's place or name, rather than on its template.
+// IsPlaceLabel reports whether the label's value depends on the node's place or name, not on its template.
 func IsPlaceLabel(key string) bool { return placeLabels[key] }
 
 // ready returns the node's condition Ready, or nil if the node does not have it yet.
@@ -141,7 +146,8 @@ const KarpenterNodePoolLabel = "karpenter.sh/nodepool"
 // are available.
 const karpenterInitialized = "karpenter.sh/initialized"
 
-// IsStarting reports whether pods are kept out of the node because it is not ready, or not set up.
+// IsStarting reports whether the node is not usable yet. Such a node is not ready, has a startup taint with a known
+// key, or is a Karpenter node that Karpenter has not initialized.
 func IsStarting(node *corev1.Node) bool {
 	for i := range node.Spec.Taints {
 		if p := passing(node.Spec.Taints[i].Key); p != nil && p.startup {
@@ -155,7 +161,8 @@ func IsStarting(node *corev1.Node) bool {
 // toBeDeletedTaint is the taint of nodes that the cluster autoscaler is removing.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// disruptedTaint is the taint of nodes that Karpenter is removing and no longer counts.
+// disruptedTaint is the taint of nodes that Karpenter is removing. Karpenter no longer counts them in the NodePool's
+// status.
 const disruptedTaint = "karpenter.sh/disrupted"
 
 // IsLeaving reports whether the node is being removed.
@@ -164,7 +171,7 @@ func IsLeaving(node *corev1.Node) bool {
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint || t.Key == disruptedTaint })
 }
 
-// Changed reports whether the node changed in a way that affects the view. Heartbeats do not.
+// Changed reports whether the node changed in a way that affects the view. Heartbeats do not affect the view.
 func Changed(oldNode, newNode *corev1.Node) bool {
 	return IsStarting(oldNode) != IsStarting(newNode) || IsLeaving(oldNode) != IsLeaving(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||
 		!slices.EqualFunc(oldNode.Spec.Taints, newNode.Spec.Taints, sameTaint) ||

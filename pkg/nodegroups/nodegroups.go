@@ -1,5 +1,5 @@
-// Package nodegroups determines whether each regular pool can still grow. It holds the four states, their reasons, and
-// the immutable view that the scheduling cycle reads.
+// Package nodegroups determines whether each regular pool can still grow. It defines the four states, their reasons,
+// and the immutable view that the scheduling cycle reads.
 package nodegroups
 
 import (
@@ -19,11 +19,11 @@ type State string
 const (
 	// CanGrow means that the autoscaler may add nodes to the pool.
 	CanGrow State = "CanGrow"
-	// Growing means that nodes of the pool are on their way.
+	// Growing means that new nodes of the pool are ordered or starting.
 	Growing State = "Growing"
-	// Full means that the pool has all the nodes it can get.
+	// Full means that the pool cannot get another node.
 	Full State = "Full"
-	// Unknown means that the source has no answer.
+	// Unknown means that the pool's source cannot determine the state.
 	Unknown State = "Unknown"
 )
 
@@ -32,38 +32,42 @@ var States = []State{CanGrow, Growing, Full, Unknown}
 
 // Reason explains a state or a decision.
 type Reason struct {
-	// Code is an upper-camel-case word of a bounded set, fit for a metric label.
+	// Code is an upper-camel-case word. The set of codes is bounded, so that a metric label can have them as values.
 	Code string `json:"code"`
-	// Sentence is static text, fit for events and statuses.
+	// Sentence is static text for events and statuses.
 	Sentence string `json:"message,omitempty"`
-	// Detail adds what differs from case to case: error codes, names, numbers. It is for logs and tools only.
+	// Detail has facts that differ from case to case, such as error codes, names and numbers. It is for logs and tools
+	// only.
 	Detail string `json:"detail,omitempty"`
 }
 
-// With returns the reason with the detail.
+// With returns a copy of the reason with the formatted detail.
 func (r Reason) With(format string, args ...any) Reason {
 	r.Detail = fmt.Sprintf(format, args...)
 	return r
 }
 
-// ReasonProvisioning is the reason of a group that is Growing because ordered nodes have not come yet.
+// ReasonProvisioning is the reason of a group that is Growing because some of its ordered nodes do not exist yet.
 var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 
-// SourceStatus is a source's answer for a pool.
+// SourceStatus is the status of a pool as its Source returns it.
 type SourceStatus struct {
-	// State and Reason are those of the pool. They are for display only: the gate reads the groups.
+	// State and Reason are the pool's state and the reason for it. They are for display only. The gate reads Groups
+	// instead.
 	State  State
 	Reason Reason
 	// Until is when the state of a group next changes without an event; zero if never.
 	Until time.Time
-	// Groups are the pool's node groups, at least one. A source without node groups returns one group without a name.
+	// Groups are the pool's node groups. There is at least one. A source without node groups returns one group without
+	// a name.
 	Groups []GroupStatus
 	Scans
 }
 
-// GroupStatus is a source's answer for a node group.
+// GroupStatus is the status of a node group as a Source returns it.
 type GroupStatus struct {
-	// Name is the source's name of the group. It is empty for nodes in no group, and for a pool without groups.
+	// Name is the group's name in the source. It is empty for a group that collects nodes of no node group, and for the
+	// only group of a pool without node groups.
 	Name   string `json:"name,omitempty"`
 	State  State  `json:"state"`
 	Reason Reason `json:"reason"`
@@ -71,37 +75,39 @@ type GroupStatus struct {
 	Until time.Time `json:"until,omitzero"`
 	// Members are the pool's nodes in the group.
 	Members []*corev1.Node `json:"-"`
-	// Seen are the remembered templates of the group's earlier nodes. They stand in for its nodes while the group has
-	// none, and help to find startup taints.
+	// Seen are the remembered templates of the group's earlier nodes. While the group has no nodes, these templates are
+	// used instead. They also help to find startup taints.
 	Seen []NodeTemplate `json:"-"`
 	// Open is set if the group may get nodes that match none of the known templates.
 	Open bool `json:"open,omitempty"`
-	// New describes further nodes that the group may get; nil if nothing is known of them.
+	// New describes the nodes that the group may get; nil if nothing is known about such nodes.
 	New *NewNodes `json:"new,omitempty"`
 	// LastScaleUp is when a scale-up of the group was last seen; zero if never.
 	LastScaleUp time.Time `json:"-"`
-	// Version changes with the number of ordered nodes, with the limits, and when another autoscaler takes over. A new
-	// version drops remembered declines.
+	// Version changes when the number of ordered nodes changes, when the limits change, and when another autoscaler
+	// process takes over. A pod that the group declined before the change no longer counts as declined.
 	Version string `json:"-"`
-	// Remaining is how much of each resource a group in state CanGrow may still order; nil if there is no limit, or if
-	// it is unknown. The group cannot grow for a pod that requests more of a resource than remains.
+	// Remaining is the amount of each resource that a CanGrow group may still order; nil if the group has no limits or
+	// they are unknown. The group cannot grow for a pod whose request for a resource exceeds Remaining.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
-	// BackingOff is set if the autoscaler cannot grow the group now, but may later. Such a group declines no pod.
+	// BackingOff is set if the autoscaler cannot grow the group now, but may grow it later. A group that is backing off
+	// does not count as declining pods.
 	BackingOff bool `json:"skipped,omitempty"`
 	// MinWait is the minimum time that a pod must wait before the group counts as declining the pod.
 	MinWait time.Duration `json:"minWait,omitempty"`
-	// Arriving is the number of nodes of a Growing group that were ordered and have no Node yet. It is for display
-	// only: the gate reads State.
+	// Arriving is the number of ordered nodes of a Growing group that have no Node object yet. It is for display only.
+	// The gate reads State instead.
 	Arriving int `json:"arriving,omitempty"`
-	// MaxNodes is the group's maximum number of nodes; nil if there is none, or if it is unknown.
+	// MaxNodes is the group's maximum number of nodes; nil if there is no maximum or it is unknown.
 	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
-// bySummary lists the states by precedence. A pool has the first of these states that one of its groups has.
+// bySummary lists the states in order of precedence. A pool's state is the first of them that any of its groups has.
 var bySummary = []State{Growing, CanGrow, Unknown, Full}
 
-// Summarized returns the status with the pool's state, the reason of the first group in that state, the details of all
-// groups, and the earliest Until. If the groups' states differ, each detail names its group's state.
+// Summarized returns the status with State, Reason and Until derived from the groups. Reason is the reason of the first
+// group that has the pool's state, with the details of all groups. Until is the earliest Until. If the groups' states
+// differ, each detail begins with the state of its group.
 func (j SourceStatus) Summarized() SourceStatus {
 	var details []string
 	mixed := slices.ContainsFunc(j.Groups, func(g GroupStatus) bool { return g.State != j.Groups[0].State })
@@ -128,34 +134,36 @@ func (j SourceStatus) Summarized() SourceStatus {
 	return j
 }
 
-// Group is a node group in the view: the source's status of it, and what its nodes show.
+// Group is a node group in the view. It combines the group's status from the source with facts about the group's nodes.
 type Group struct {
 	GroupStatus
 	// Since is when the group entered its state.
 	Since time.Time `json:"since,omitzero"`
-	// LastActivity is when the wait for the autoscaler last began anew. These events begin it: a scale-up, a new node,
-	// another state or reason, and the moment at which the last starting node is usable or late. State Unknown is
-	// ignored.
+	// LastActivity is when the scheduler last restarted its wait for the autoscaler. It restarts the wait at a
+	// scale-up, at a new node, at a new state or reason, and when the group no longer has starting nodes. A change to
+	// the state Unknown does not restart the wait.
 	LastActivity time.Time `json:"moved,omitzero"`
 	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`
-	// Nodes is the number of the group's nodes. Starting is the number of those that are not usable yet and not late.
+	// Nodes is the number of the group's nodes. Starting counts those of them that are not usable yet, are not being
+	// removed, and are younger than the provisionGrace.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	// LastReady is the latest time at which one of the group's usable nodes became ready; zero if no node is usable.
 	LastReady time.Time `json:"lastReady,omitzero"`
 	// NodeTemplates are the templates of the group's nodes. If the group has no nodes, they are the templates of its
-	// earlier nodes; empty if none are known.
+	// earlier nodes. NodeTemplates is empty if no template is known.
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 
-	// Newest is the creation time of the group's newest node; zero if the group has no nodes. Newest and Settled are
-	// published beside the view.
+	// Newest is the creation time of the group's newest node; zero if the group has no nodes. The leader publishes
+	// Newest and Settled with the pool's status, not with the view.
 	Newest time.Time `json:"-"`
-	// Settled is the last state, other than Unknown, that the source returned, with the code of its reason.
+	// Settled is the last state other than Unknown that the source returned, followed by the code of the state's
+	// reason.
 	Settled string `json:"-"`
 }
 
-// Pool is a pool in the view: the source's status of it, and what its nodes show.
+// Pool is a pool in the view. It combines the pool's status from the source with facts about the pool's nodes.
 type Pool struct {
 	State  State  `json:"state,omitempty"`
 	Reason Reason `json:"reason,omitzero"`
@@ -165,7 +173,7 @@ type Pool struct {
 	Until time.Time `json:"until,omitzero"`
 	Scans
 	// Nodes is the number of the pool's nodes. Starting, Leaving and Tainted count the nodes for which IsStarting,
-	// IsLeaving and IsTainted hold.
+	// IsLeaving and IsTainted return true.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	Leaving  int `json:"leaving,omitempty"`
@@ -176,12 +184,12 @@ type Pool struct {
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 	// Provider is the status of a burst pool's provider; empty if provider failures are not evaluated.
 	Provider breaker.Status `json:"provider,omitzero"`
-	// Places has the keys of the burst pool's node labels whose values differ between nodes of one template, such as
-	// zone and host name (IsPlaceLabel). NodeTemplates leave these labels out.
+	// Places has the keys of the place labels (IsPlaceLabel) on the burst pool's nodes, such as zone and host name.
+	// NodeTemplates leave place labels out.
 	Places map[string]bool `json:"places,omitempty"`
 }
 
-// Arriving returns the number of nodes of the pool that were ordered and have no Node yet.
+// Arriving returns the number of the pool's ordered nodes that have no Node object yet.
 func (p *Pool) Arriving() int {
 	n := 0
 	for i := range p.Groups {
@@ -190,7 +198,8 @@ func (p *Pool) Arriving() int {
 	return n
 }
 
-// MaxNodes returns the pool's maximum number of nodes; nil if one of its groups has no maximum or an unknown one.
+// MaxNodes returns the pool's maximum number of nodes; nil if the pool has no groups, or if one of its groups has no
+// known maximum.
 func (p *Pool) MaxNodes() *int {
 	if len(p.Groups) == 0 {
 		return nil
@@ -208,27 +217,29 @@ func (p *Pool) MaxNodes() *int {
 
 // NewNodes describes nodes that a group may get.
 type NewNodes struct {
-	// Choices maps each label that all these nodes have to its possible values. Nothing is known of other labels.
+	// Choices maps the key of each label that all these nodes have to the label's possible values. Nothing is known
+	// about the nodes' other labels.
 	Choices map[string][]string `json:"choices,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
-// NodeTemplate describes nodes that are alike for a pod's constraints.
+// NodeTemplate describes nodes with equal labels and equal lasting taints.
 type NodeTemplate struct {
-	// Labels are the nodes' labels, without place labels (IsPlaceLabel) and Varied ones.
+	// Labels are the nodes' labels, without place labels (IsPlaceLabel) and without the labels in Varied.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Varied are the keys of labels whose value differs on nearly every node. A new node may have any value of them.
+	// Varied are the keys of labels whose values differ between many nodes. A new node may have any value of these
+	// labels.
 	Varied []string `json:"varied,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Allocatable is, for each resource, the most that one of these nodes offers.
+	// Allocatable has, for each resource, the largest allocatable amount that one of these nodes has.
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
 // View is the state of all pools at one moment. It is never changed: a new View replaces it.
 type View struct {
-	// Pools are the pools, by their index in the list.
+	// Pools are the pools, in the order of the pool list.
 	Pools []Pool `json:"pools"`
 	// Built is when the view was made.
 	Built time.Time `json:"built,omitzero"`

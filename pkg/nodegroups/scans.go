@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Scans shows which pods the autoscaler has had enough time for.
+// Scans shows for which pending pods the autoscaler has had enough time to scale up.
 type Scans struct {
-	// ScannedBefore shows when the last four quiet loops began. In a quiet loop, no group was scaled up or began to
-	// fail. One autoscaler ran all four. ScannedBefore is the earliest possible start of the first of them: all four
-	// scanned the pods that began to wait before. It is zero if there were fewer such loops.
+	// ScannedBefore is the earliest possible start of the last four quiet loops of one autoscaler process; zero if
+	// there were fewer than four. In a quiet loop, no group was scaled up or began to fail. All four loops scanned
+	// every pod that began to wait before ScannedBefore.
 	ScannedBefore time.Time `json:"looked,omitzero"`
-	// Uncounted is set if the source does not show the autoscaler's loops. Then only the time for which a pod has
-	// waited counts.
+	// Uncounted is set if the source does not show the autoscaler's loops. In that case, the scheduler considers only
+	// for how long a pod has waited.
 	Uncounted bool `json:"uncounted,omitempty"`
 	// Outages are the periods in which the autoscaler ran no loops, the earliest first.
 	Outages []Outage `json:"pauses,omitempty"`
@@ -24,8 +24,8 @@ type Outage struct {
 	To   time.Time `json:"to,omitzero"`
 }
 
-// WaitedAt returns when a pod that has waited since the time since will have waited for d. Outages do not count as
-// waiting. It returns zero if an outage that has not ended began before then.
+// WaitedAt returns the time at which a pod has waited for d. The pod began to wait at the time since. Outages do not
+// count as waiting. If the last outage began before the end of the wait and has not ended, WaitedAt returns zero.
 func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 	at := since.Add(d)
 	for _, p := range a.Outages {
@@ -45,8 +45,8 @@ func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 	return at
 }
 
-// HasScanned reports whether four whole loops without a scale-up or a new failure have run since the pod began to wait.
-// It is always true if the source does not show loops.
+// HasScanned reports whether the autoscaler has run four whole quiet loops since the pod began to wait at the time
+// since. If the source does not show loops, HasScanned always returns true.
 func (a *Scans) HasScanned(since time.Time) bool {
 	return a.Uncounted || since.Before(a.ScannedBefore)
 }
@@ -54,8 +54,8 @@ func (a *Scans) HasScanned(since time.Time) bool {
 // maxOutages bounds the number of remembered outages. The latest ones are kept.
 const maxOutages = 20
 
-// OutageBegan returns the outages with one more, which began at from. It adds none if the last outage has not ended.
-// The argument is not changed.
+// OutageBegan returns a copy of the outages with a new outage that began at from. If the last outage has not ended,
+// OutageBegan returns the outages unchanged. It never modifies its argument.
 func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	n := len(pauses)
 	if n > 0 && pauses[n-1].To.IsZero() {
@@ -64,8 +64,8 @@ func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	return append(slices.Clone(pauses[max(0, n+1-maxOutages):]), Outage{From: from})
 }
 
-// OutageEnded returns the outages after the last one has ended at the time at. It changes nothing if the last outage
-// has ended before. The argument is not changed.
+// OutageEnded returns a copy of the outages in which the last outage ended at the time at. If the last outage had
+// already ended, OutageEnded returns the outages unchanged. It never modifies its argument.
 func OutageEnded(pauses []Outage, at time.Time) []Outage {
 	n := len(pauses)
 	if n == 0 || !pauses[n-1].To.IsZero() {

@@ -7,28 +7,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// firstGrace bounds the time that the first node of a group without a history takes to lose its startup taints.
+// firstGrace replaces a longer provisionGrace for the first node of a group without known templates. After firstGrace,
+// the node's taints no longer count as startup taints.
 const firstGrace = 3 * time.Minute
 
 // ReasonStarting is the reason of a group that is Growing because existing nodes are not usable yet.
 var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
 
-// nodeSet holds the nodes of a group and their startup taints. These determine the nodes' templates and which nodes are
-// starting.
+// nodeSet holds the nodes of a group and their startup taints. It is used to derive the nodes' templates and to find
+// the starting nodes.
 type nodeSet struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// startupTaints has the startup taints of each new node. A startup taint is one that neither a template nor an
-	// older node has. An older node does not count while it has startup taints itself. There is no list of such taints:
-	// CNI agents, AKS's nodeInitializationTaints and GPU operators set them under any key.
+	// startupTaints has the startup taints of each new node. A startup taint is a taint that no template and no older
+	// node of the group has. Older nodes that have startup taints themselves are ignored. There is no list of startup
+	// taints, because CNI agents, AKS's nodeInitializationTaints and GPU operators can use any key.
 	startupTaints map[*corev1.Node][]corev1.Taint
 	// until is when a taint next stops counting as a startup taint without an event; zero if never.
 	until time.Time
 }
 
 // nodeSet finds the startup taints of the nodes at the time now. seen are the templates of earlier nodes of the group,
-// and template is the configured one, or nil.
+// and template is the group's configured template, or nil.
 func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *corev1.Node, now time.Time) *nodeSet {
 	k := &nodeSet{nodes: nodes, grace: f.ProvisionGrace, now: now}
 	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
@@ -88,10 +89,10 @@ func (k *nodeSet) taints(node *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(startup, t) })
 }
 
-// startWith counts the nodes that are starting and not being removed. If there are any, a group that is CanGrow or Full
-// becomes Growing. An Unknown group keeps its state. IsGrowing reports true for it. Each node counts until the grace
-// after its creation is over. Within the grace, a node that has become unready counts, too, because it may become ready
-// again.
+// startWith counts the nodes that are starting and not being removed. A node counts only until k.grace after its
+// creation. Until then, a node that was ready and became unready counts, too, because it may become ready again. If any
+// node counts, a CanGrow or Full group becomes Growing. An Unknown group keeps its state, but IsGrowing returns true
+// for the group.
 func (g *Group) startWith(k *nodeSet) {
 	var until time.Time
 	for _, node := range k.nodes {
@@ -114,7 +115,7 @@ func (g *Group) startWith(k *nodeSet) {
 	g.Until = Earliest(Earliest(g.Until, until), k.until)
 }
 
-// IsGrowing reports whether the group has upcoming nodes.
+// IsGrowing reports whether the group has ordered or starting nodes.
 func (g *Group) IsGrowing() bool {
 	return g.State == Growing || g.State == Unknown && g.Starting > 0
 }

@@ -16,17 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// settleTime bounds the time that a ready node takes to report its devices.
+// settleTime is the longest time that a node takes to report its devices after it has become ready.
 const settleTime = 30 * time.Second
 
-// maxTemplates bounds the number of templates of a group. Usually, labels that differ from node to node (a timestamp,
-// an owner) cause more. The templates leave such labels out.
+// maxTemplates bounds the number of templates of a group. Usually, a group exceeds it because of labels that differ
+// from node to node, such as a timestamp or an owner. The templates then leave such labels out.
 const maxTemplates = 50
 
-// templates returns the templates of the nodes, in a stable order, and when they next change without an event (zero:
-// never). The allocatable resources of a node do not count while it is starting, or until it has been ready for
-// settleTime. templates is called often, with all nodes of a pool. It therefore allocates memory for templates, but not
-// for nodes.
+// templates returns the templates of the nodes, in a stable order, and when the templates next change without an event;
+// zero if never. A node's allocatable resources count once the node is no longer starting and has been ready for
+// settleTime. templates is called often, with all nodes of a pool. Therefore it allocates memory for each template, but
+// not for each node.
 func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 	found, until := k.find(nil, maxTemplates)
 	if len(found) > maxTemplates {
@@ -35,7 +35,7 @@ func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 			found, until = k.find(varied[:n], maxTemplates)
 		}
 		if len(found) > maxTemplates {
-			found, until = k.find(varied, math.MaxInt) // the taints differ, and no taint is left out: there is no limit
+			found, until = k.find(varied, math.MaxInt) // taints are never left out: if they differ on many nodes, the limit does not apply
 		}
 	}
 	byKey := make(map[string]*NodeTemplate, len(found))
@@ -49,8 +49,8 @@ func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 	return templates, until
 }
 
-// find returns the templates of the nodes, ignoring labels with the varied keys. It stops when there are more templates
-// than the limit.
+// find returns the templates of the nodes, ignoring labels with the varied keys. It stops once it has found more
+// templates than limit.
 func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) {
 	varied = slices.Sorted(slices.Values(varied))
 	byHash := map[uint64][]*NodeTemplate{}
@@ -68,7 +68,7 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 				until = Earliest(until, settled)
 			}
 		}
-		if last == nil || !last.isOf(node.Labels, taints) { // usually the node has the template of the node before it
+		if last == nil || !last.isOf(node.Labels, taints) { // usually, the node has the same template as the previous node
 			last = nil
 			hash := templateHash(node.Labels, taints, varied)
 			for _, template := range byHash[hash] {
@@ -87,8 +87,8 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 	return found, until
 }
 
-// mostVaried returns the keys of the labels that have more than one value, sorted by the number of values, the highest
-// first. A missing label counts as a value.
+// mostVaried returns the keys of the labels that have more than one value, except for place labels. The key with the
+// most values comes first. A missing label counts as a value.
 func (k *nodeSet) mostVaried() []string {
 	values := map[string]sets.Set[string]{}
 	for _, node := range k.nodes {
@@ -108,8 +108,8 @@ func (k *nodeSet) mostVaried() []string {
 	return slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Or(values[b].Len()-values[a].Len(), strings.Compare(a, b)) })
 }
 
-// SettledTemplates returns the templates of the usable nodes that were created before the time before. If there are
-// none, it returns the templates of the usable nodes that have existed for firstGrace at the time now.
+// SettledTemplates returns the templates of the usable nodes that were created before the time before. If there are no
+// such nodes, it returns the templates of the usable nodes that are at least firstGrace old at the time now.
 func SettledTemplates(nodes []*corev1.Node, before, now time.Time) []NodeTemplate {
 	pick := func(settled func(*corev1.Node) bool) []NodeTemplate {
 		k := nodeSet{now: now}
@@ -127,7 +127,7 @@ func SettledTemplates(nodes []*corev1.Node, before, now time.Time) []NodeTemplat
 	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
 
-// SettlesAt returns when the next of the nodes will have existed for firstGrace; zero if all of them have.
+// SettlesAt returns when the next of the nodes will be firstGrace old; zero if all nodes already are.
 func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	var next time.Time
 	for _, node := range nodes {
@@ -138,7 +138,7 @@ func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	return next
 }
 
-// newNodeTemplate returns the template of nodes with these labels and taints, without the varied keys.
+// newNodeTemplate returns the template of nodes with these labels and taints. Labels with the varied keys are left out.
 func newNodeTemplate(labels map[string]string, taints []corev1.Taint, varied []string) *NodeTemplate {
 	template := &NodeTemplate{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
 	for key, value := range labels {
@@ -177,8 +177,8 @@ func (s *NodeTemplate) isOf(labels map[string]string, taints []corev1.Taint) boo
 
 var hashSeed = maphash.MakeSeed()
 
-// templateHash returns a hash that is equal for all nodes of a template. It does not depend on the order of labels and
-// taints.
+// templateHash returns a hash that is equal for all nodes of a template. The hash does not depend on the order of
+// labels and taints.
 func templateHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
 	var sum uint64
 	for key, value := range labels {
@@ -219,8 +219,8 @@ func (s *NodeTemplate) raise(other corev1.ResourceList) {
 	}
 }
 
-// Contradiction returns how the configured template differs from the first of the templates; "" if it matches one of
-// them, or if there is nothing to compare.
+// Contradiction returns how the configured template differs from the first of the observed templates. It returns "" if
+// the configured template matches any observed template, or if either side is missing.
 func Contradiction(template *corev1.Node, templates []NodeTemplate) string {
 	if template == nil || len(templates) == 0 {
 		return ""
@@ -238,8 +238,8 @@ func Contradiction(template *corev1.Node, templates []NodeTemplate) string {
 	return first
 }
 
-// contradicts returns how the labels and taints of s differ from those of the configured template, or "". s may have
-// further labels.
+// contradicts returns how the labels and taints of s differ from those of the configured template; "" if they do not
+// differ. Labels that only s has are ignored.
 func (s *NodeTemplate) contradicts(template *corev1.Node) string {
 	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
 		value := template.Labels[key]

@@ -23,8 +23,9 @@ const (
 	rememberFailure = 5 * time.Minute
 	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300.
 	maxMessage = 200
-	// conditionLaunched is the NodeClaim's condition that its VM was created.
-	conditionLaunched = "Launched"
+	// conditionLaunched is the NodeClaim's condition that its VM was created, and conditionRegistered that its Node
+	// exists.
+	conditionLaunched, conditionRegistered = "Launched", "Registered"
 	// awaiting is the reason of a condition that Karpenter has initialized and not evaluated yet. Source:
 	// github.com/awslabs/operatorpkg/status, SetUnknown.
 	awaiting = "AwaitingReconciliation"
@@ -82,13 +83,14 @@ type Launches struct {
 	memory LaunchMemory
 	// unlaunched are the NodeClaims that are not launched, each with the message of its failed launch, if any.
 	unlaunched map[types.UID]string
+	starting   map[types.UID]bool // NodeClaims that are launched, and whose Node does not exist yet
 	leaving    map[types.UID]bool // NodeClaims that are being deleted
 	left       time.Time          // when a launched NodeClaim was last seen to be deleted
 }
 
 // NewLaunches returns launches without a history.
 func NewLaunches() *Launches {
-	return &Launches{unlaunched: map[types.UID]string{}, leaving: map[types.UID]bool{}}
+	return &Launches{unlaunched: map[types.UID]string{}, starting: map[types.UID]bool{}, leaving: map[types.UID]bool{}}
 }
 
 // Observe records a NodeClaim, from its JSON, at the time now. It reports whether the NodePool's status must be derived
@@ -112,6 +114,9 @@ func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	case launched:
 		delete(l.unlaunched, uid)
 		changed = l.succeed(at, now) || waits
+		if delete(l.starting, uid); c.Metadata.DeletionTimestamp == nil && !meta.IsStatusConditionTrue(c.Status.Conditions, conditionRegistered) {
+			l.starting[uid] = true
+		}
 		return l.leave(c, now) || changed
 	case l.leaving[uid]:
 		return false
@@ -144,6 +149,7 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 		changed = l.observe(c, now)
 	}
 	delete(l.unlaunched, c.Metadata.UID)
+	delete(l.starting, c.Metadata.UID)
 	delete(l.leaving, c.Metadata.UID)
 	return changed, nil
 }
@@ -214,6 +220,19 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 	defer l.mu.Unlock()
 	since, until = l.since(now)
 	return since, until, l.memory.Message
+}
+
+// coming returns the number of nodes that are still to come; counted is the number by the NodePool's status. While a
+// NodeClaim is not launched, Karpenter does not write the status: it still counts nodes that are gone, and does not
+// count new ones. Then the NodeClaims are counted. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter, and
+// state, Synced.
+func (l *Launches) coming(counted int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.unlaunched) > 0 {
+		return int64(len(l.starting))
+	}
+	return counted
 }
 
 // lastLeft returns when a launched NodeClaim was last seen to be deleted; zero if never.

@@ -29,13 +29,43 @@ func claim(name, phase string, launched int) []byte {
 		conditions = condition("Unknown", awaiting, "object is awaiting reconciliation")
 	case "failing", "dropped":
 		conditions = condition("Unknown", "LaunchFailed", "no quota\nfor "+name)
-	case "launched", "ending":
+	case "starting":
 		conditions = condition("True", "Launched", "")
+	case "launched", "ending":
+		conditions = condition("True", "Launched", "") + `,{"type":"Registered","status":"True","reason":"Registered"}`
 	}
 	if phase == "refused" || phase == "dropped" || phase == "ending" {
 		metadata = deleting
 	}
 	return fmt.Appendf(nil, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","metadata":{"name":%q,"uid":%q%s},"status":{"conditions":[%s]}}`, name, name, metadata, conditions)
+}
+
+// TestNodeGoesWhileLaunchFails: while a NodeClaim is not launched, Karpenter does not write the NodePool's status, which
+// still counts a node that is gone, and does not count a new one.
+func TestNodeGoesWhileLaunchFails(t *testing.T) {
+	launches := NewLaunches()
+	tracker := NewTracker(pool.Graces{Provision: time.Hour, Backoff: 2 * time.Minute}, launches)
+	for _, s := range []struct {
+		minute      int
+		nodeClaim   string // name and phase
+		launched    int    // the minute of its launch
+		nodes       int
+		state, code string
+	}{
+		{0, "a starting", 0, 0, "Growing", "Provisioning"}, {1, "a launched", 0, 1, "CanGrow", "BelowLimits"}, {2, "b failing", 0, 1, "CanGrow", "LaunchFailing"},
+		{3, "a ending", 0, 0, "CanGrow", "LaunchFailing"}, {4, "b failing", 0, 0, "Full", "LaunchFailed"},
+		{5, "c starting", 5, 0, "Growing", "Provisioning"}, {5, "d starting", 5, 1, "Growing", "Provisioning"},
+	} {
+		now := start.Add(time.Duration(s.minute) * time.Minute)
+		name, phase, _ := strings.Cut(s.nodeClaim, " ")
+		if _, err := launches.Observe(claim(name, phase, s.launched), now); err != nil {
+			t.Fatal(err)
+		}
+		must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`), nodes(s.nodes), now))
+		if g := tracker.Status(nil, now); string(g.State) != s.state || g.Reason.Code != s.code {
+			t.Errorf("minute %d, %s: %s %s (%s), want %s %s", s.minute, s.nodeClaim, g.State, g.Reason.Code, g.Reason.Detail, s.state, s.code)
+		}
+	}
 }
 
 // TestLaunches: a step is an event of a NodeClaim, and the expected state of a NodePool that is below its limits and

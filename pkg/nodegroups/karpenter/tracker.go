@@ -208,7 +208,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 		New:     &nodegroups.NewNodes{Choices: n.choices(), Taints: nodegroups.LastingTaints(n.Spec.Template.Spec.Taints)},
 		Version: n.version(),
 	}
-	coming := n.nodes() - int64(len(t.own))
+	coming := t.launches.coming(n.nodes() - int64(len(t.own)))
 	g.MaxNodes = n.maxNodes()
 	late := t.memory.Progress.Add(t.graces.Provision)
 	limit, stale := n.exhausted(t.own), t.behindUntil(now)

@@ -1,4 +1,4 @@
-// Package static is the source of pools whose maximum number of nodes is in the configuration.
+// Package static has the sources of pools that have a configured maximum number of nodes, or that never grow.
 package static
 
 import (
@@ -17,8 +17,9 @@ var (
 	reasonFixed    = nodegroups.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once it has this many nodes. It does not know VMs that were ordered and
-// have no Node yet. A pod that has waited for MinWait without a new node counts as declined.
+// MaxNodes is the source of a pool that is Full once its number of nodes reaches the field Nodes. The source does not
+// see ordered VMs that have no Node object yet. If a pod has waited for MinWait and the pool got no new node meanwhile,
+// the pod counts as declined.
 type MaxNodes struct {
 	Nodes   int32
 	MinWait time.Duration
