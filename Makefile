@@ -84,9 +84,14 @@ release: ## Write all that a release consists of into OUT (bin/release); needs V
 	  OUT="$(OUT)" SIGNING_KEY="$(SIGNING_KEY)" SOURCE="$(SOURCE)" ALLOW_DIRTY="$(ALLOW_DIRTY)" hack/release.sh
 
 .PHONY: release-check
-release-check: ## Verify the release in RELEASE (bin/release), and with PUBLIC_KEY=cosign.pub its signatures
+release-check: ## Verify the release in RELEASE (bin/release), with PUBLIC_KEY=cosign.pub its signatures, and with NEXT=DIR install it on kind, upgrade to the release in DIR and roll back
 	@hack/go-in.sh hack/tools/release build -o $(CURDIR)/bin/release-tool .
 	@bin/release-tool check -key "$(PUBLIC_KEY)" $(RELEASE)
+ifneq ($(NEXT),)
+	@bin/release-tool check -key "$(PUBLIC_KEY)" $(NEXT)
+	@$(MAKE) --no-print-directory default-minor tools helm
+	@hack/kind/engine.sh hack/kind/lane.sh $(KIND_NODE_IMAGE) local/node:$(KUBERNETES) $(RELEASE) $(NEXT)
+endif
 
 .PHONY: tools
 tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go modules

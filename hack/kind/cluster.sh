@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the kind cluster of test/e2e, loads images into it, or deletes it. Needs a Docker engine (engine.sh).
-# Usage: cluster.sh create NODE-IMAGE | load IMAGE ... | logs DIR | delete
+# Usage: cluster.sh create NODE-IMAGE | load IMAGE ... | import OCI-LAYOUT ... | logs DIR | delete
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 name=pool-priority-e2e
@@ -34,10 +34,25 @@ END
   bin/tools/kubectl wait --for=condition=Ready --timeout=120s nodes --all > /dev/null
 }
 
+# import gives the nodes the image of each OCI layout, under its name and digest, as if they had pulled it.
+import() {
+  archive=$(mktemp)
+  for layout in "$@"; do
+    read -r image digest < <(jq -r '.manifests[0] | .annotations["io.containerd.image.name"] + " " + .digest' "$layout/index.json")
+    tar -C "$layout" -cf "$archive" .
+    "$kind" load image-archive --name "$name" "$archive"
+    for node in $("$kind" get nodes --name "$name"); do
+      docker exec "$node" ctr --namespace=k8s.io images tag --force "$image" "${image%:*}@$digest" > /dev/null
+    done
+  done
+  rm "$archive"
+}
+
 case $1 in
 create) create "$2" ;;
 load) shift && said=$("$kind" load docker-image --name "$name" "$@" 2>&1) || { echo "$said" && exit 1; } ;;
+import) shift && import "$@" ;;
 logs) "$kind" export logs --name "$name" "$2" > /dev/null ;;
 delete) "$kind" delete cluster --name "$name" --kubeconfig "$kubeconfig" ;;
-*) echo "usage: $0 create NODE-IMAGE | load IMAGE ... | logs DIR | delete" >&2 && exit 2 ;;
+*) echo "usage: $0 create NODE-IMAGE | load IMAGE ... | import OCI-LAYOUT ... | logs DIR | delete" >&2 && exit 2 ;;
 esac
