@@ -1,5 +1,5 @@
 // Package gatekeeper decides which pods may use burst pools. Each scheduling cycle calls the Gatekeeper for a decision.
-// Between cycles, the Gatekeeper's loop evaluates the pools, and requeues a pod when the gate opens for it. Sub-package
+// In parallel, the Gatekeeper's loop evaluates the pools, and requeues a pod when the gate opens for it. Sub-package
 // held keeps the pods that the gate holds back. Sub-package sources reads the pools' capacity and the operator's
 // override of the gate. Sub-package providers tracks how the providers of burst pools treat pods. Sub-package usage
 // sums the usage of nodes. Sub-package publishing publishes the state for tools, users and the next leader. None of
@@ -90,10 +90,10 @@ type Gatekeeper struct {
 	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
 	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 
-	// The loop syncs again when it receives from changed or earlier.
+	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
 	freed   atomic.Bool   // set when a pod on a burst node ends; the next sync then checks budgets
-	changed chan struct{} // gets a value when an input of the view or of a decision changes; the loop makes a full sync
-	earlier chan struct{} // gets a value when entries of held pods are new or changed, or freed is set; the loop makes a sync with onlyNew
+	changed chan struct{} // gets a value when an input of the view or of a decision changes
+	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
 
 	// Other goroutines may use override.Current and sources.Changes. Only the loop uses the rest of these fields.
 	sources  *sources.Sources
@@ -247,8 +247,8 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 }
 
 // SchedulerSignature returns a fragment of the pod's signature. kube-scheduler treats pods with equal signatures alike.
-// The fragment covers fields that decide whether the pod may burst, including fields of its namespace and volumes.
-// SignPod adds the requests, the tolerations and the node constraints.
+// The fragment covers the fields that decide whether the pod may burst, including fields of the pod's namespace and
+// volumes. SignPod adds the requests, the tolerations and the node constraints.
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
@@ -303,8 +303,8 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 }
 
 // Hold records that the decision holds the pod back. If a reservation closed the gate, Hold also records the
-// reservation. The loop then decides for the pod again at once, for two reasons. The view may have changed during the
-// cycle. The decision may also change before the loop's timer is due.
+// reservation. Hold then makes the loop decide for the pod again at once. The view may have changed during the cycle,
+// or the decision may change before the loop's timer is due.
 func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, reservation *held.Reservation) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
@@ -353,7 +353,7 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 // Lookup returns the entry of the pod, and whether the pod is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
-// Reservations returns the reservations of all held pods except the pod with this UID.
+// Reservations returns the reservations of all held pods, except for the pod with the UID but.
 func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
 
 // Assume replaces the view, clears the override, and makes the gatekeeper use the times in the pods' conditions. Tests

@@ -32,7 +32,7 @@ const (
 	reportInterval = time.Second
 )
 
-// Run first waits until the scheduler's informers have synced, because Activate does not work earlier. Then Run
+// Run first waits until the scheduler's informers have synced, because Activate needs these informers. Then Run
 // evaluates the pools and requeues pods after each change, and whenever the timer is due. Run returns when the context
 // ends.
 func (g *Gatekeeper) Run(ctx context.Context) {
@@ -71,7 +71,7 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 		g.config.Clock.Sleep(settleTime)
 	}
 	if !g.rollouts.Synced() {
-		klog.FromContext(ctx).Info("The scheduler cannot read Deployments. Meanwhile, new pods of a rollout may burst although its old pods are about to free capacity. Check that the scheduler may list and watch Deployments")
+		klog.FromContext(ctx).Info("The scheduler cannot read Deployments. Meanwhile, new pods of a rollout may burst although the rollout's old pods are about to free capacity. Check that the scheduler may list and watch Deployments")
 	}
 }
 
@@ -132,7 +132,7 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 }
 
 // evaluate evaluates all pools and replaces the view. before is the old view. If a pool's state has not changed, the
-// pool keeps its Since from before.
+// pool keeps the Since that it has in before.
 func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()
@@ -208,7 +208,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
-		logger.Info("Requeued held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
+		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
 		g.config.Activate(logger, withoutCondition)
 	}
 	return nodegroups.Earliest(next, due)

@@ -13,8 +13,8 @@ import (
 
 const (
 	// restoreLimit is the maximum age of a published state from which the scheduler restores the states of regular
-	// pools. If UnknownGrace is longer than restoreLimit, UnknownGrace is the maximum. With its state, a pool gets back
-	// the time at which it entered the state.
+	// pools. If UnknownGrace is longer than restoreLimit, UnknownGrace is the maximum. A restored pool also gets back
+	// the time at which it entered its state.
 	restoreLimit = 15 * time.Minute
 	// takeOverTimeout is how long a new leader tries to read the last leader's published state. takeOverRetry is the
 	// time between two tries.

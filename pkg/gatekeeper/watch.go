@@ -130,7 +130,8 @@ func (g *Gatekeeper) watchVolumes() error {
 		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
 				// The gate reads only the volume's source. The API server rejects changes of the source, but a deleted
-				// volume may be created again with another source. The informer may deliver both as one update.
+				// volume may be created again with another source. The informer may deliver the deletion and the
+				// creation as one update.
 				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
 					volume(newObj)
 				}
