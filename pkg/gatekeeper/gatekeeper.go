@@ -1,8 +1,9 @@
-// Package gatekeeper decides which pods may burst. Scheduling cycles ask the Gatekeeper for decisions. Meanwhile, the
-// Gatekeeper's loop evaluates the pools and requeues the pods for which the gate opens. The sub-packages are held (the
-// pods that the gate holds back), sources (the objects that the capacity and the override are read from), providers
-// (how the providers of burst pools treat pods), usage (the load of the nodes) and publishing (the report to tools,
-// users and the next leader). None of these packages imports the scheduling framework.
+// Package gatekeeper decides which pods may use burst pools. Each scheduling cycle calls the Gatekeeper for a decision.
+// In parallel, the Gatekeeper's loop evaluates the pools, and requeues a pod when the gate opens for it. Sub-package
+// held keeps the pods that the gate holds back. Sub-package sources reads the pools' capacity and the operator's
+// override of the gate. Sub-package providers tracks how the providers of burst pools treat pods. Sub-package usage
+// sums the usage of nodes. Sub-package publishing publishes the state for tools, users and the next leader. None of
+// these packages imports the scheduling framework.
 package gatekeeper
 
 import (
@@ -44,36 +45,38 @@ import (
 
 // Config has the dependencies of a Gatekeeper.
 type Config struct {
-	// Args are valid and have all defaults. Pools is the list of pools in Args. At least one of them is a burst pool.
+	// Args are valid and have all defaults. Pools is the list of pools in Args. At least one pool is a burst pool.
 	Args  *configv1.PoolPriorityArgs
 	Pools pool.List
 
 	Client kubernetes.Interface
 	// Dynamic reads NodePools and NodeClaims. It may be nil if no pool names a NodePool.
 	Dynamic dynamic.Interface
-	// Informers are the scheduler's own informers of nodes, pods, namespaces, ReplicaSets and the objects behind
-	// volumes. The caller starts them.
+	// Informers are the scheduler's own informers of nodes, pods, namespaces, ReplicaSets, PersistentVolumeClaims,
+	// PersistentVolumes and StorageClasses. The caller starts the informers.
 	Informers informers.SharedInformerFactory
 	Recorder  events.EventRecorder
-	// Activate requeues pods, by namespace/name. It is not called before Informers have synced.
+	// Activate requeues the pods in the map, whose keys are namespace/name. The Gatekeeper calls Activate only after
+	// Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
 	// Identity is this scheduler's hostname, Version is its version, and SchedulerName is the schedulerName of its
-	// pods. All three are published.
+	// pods. The Gatekeeper publishes all three.
 	Identity, Version, SchedulerName string
-	// Refusals returns the rules of a burst pool's circuit breaker. If it is nil, breaker.NewRules is used.
+	// Refusals returns the rules of a burst pool's circuit breaker. If Refusals is nil, the Gatekeeper uses
+	// breaker.NewRules.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
-// Gatekeeper watches the inputs of the gate and builds the view of the pools from them. When a change opens the gate
-// for held pods, it requeues these pods. Its exported methods are safe for concurrent use.
+// Gatekeeper watches the inputs of the gate. From these inputs, it builds the view of the pools. When a change opens
+// the gate for held pods, the Gatekeeper requeues these pods. Its exported methods are safe for concurrent use.
 type Gatekeeper struct {
 	config Config
 	rule   gate.Rule
-	ended  func(now time.Time) bool // reports whether this scheduler may no longer act as the leader; nil means never
+	ended  func(now time.Time) bool // reports whether this scheduler's leadership has ended; nil if it cannot end
 	synced []cache.InformerSynced
 
-	// Scheduling cycles, event handlers of informers, the publisher and the loop use these.
+	// Scheduling cycles, event handlers of informers, the publisher and the loop use these fields.
 	view      atomic.Pointer[nodegroups.View]
 	held      *held.Pods
 	declines  *gate.Declines
@@ -85,22 +88,21 @@ type Gatekeeper struct {
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
-	leading   atomic.Bool                 // this scheduler is the leader; false in a standby
+	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 
-	// A send to changed or earlier makes the loop sync again.
-	freed   atomic.Bool   // a pod on a burst node has ended: the next sync checks budgets
-	changed chan struct{} // an input of the view or of a decision has changed: a full sync
-	earlier chan struct{} // a pod was held or changed during a sync, or a burst pod has ended: a sync with onlyNew
+	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
+	freed   atomic.Bool   // set when a pod on a burst node ends; the next sync then checks budgets
+	changed chan struct{} // gets a value when an input of the view or of a decision changes
+	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
 
-	// Only the loop uses these fields. Two exceptions are safe for concurrent use: override.Current and
-	// sources.Changes.
+	// Other goroutines may use override.Current and sources.Changes. Only the loop uses the rest of these fields.
 	sources  *sources.Sources
 	override *sources.Override
 	loop     loop
 }
 
-// New returns a Gatekeeper, and starts to watch the capacity sources and the override. Until the first evaluation,
-// every regular pool holds the gate with held.ReasonStarting.
+// New returns a Gatekeeper, and starts to watch the capacity sources and the override. Until the loop first evaluates
+// the pools, every regular pool keeps the gate closed with held.ReasonStarting.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
@@ -119,7 +121,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
-		// The state is not Unknown: if unknownGrace is 0, an Unknown pool counts as full at once.
+		// If unknownGrace is 0, an Unknown pool counts as full at once. The first state is therefore CanGrow.
 		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: held.ReasonStarting, Since: config.Clock.Now(),
 			Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
@@ -171,11 +173,11 @@ func (g *Gatekeeper) Lead() {
 	}
 }
 
-// EndsWith sets the function that reports whether this scheduler may no longer act as the leader. It must be called
+// EndsWith sets the function that reports whether this scheduler's leadership has ended. Callers must call EndsWith
 // before Run and Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
-// leads reports whether this scheduler is the leader and may still act as the leader.
+// leads reports whether this scheduler is the leader and its leadership has not ended.
 func (g *Gatekeeper) leads() bool {
 	return g.leading.Load() && (g.ended == nil || !g.ended(g.config.Clock.Now()))
 }
@@ -197,20 +199,21 @@ func (g *Gatekeeper) uses() []aci.Use {
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot has the facts of a scheduling cycle's snapshot that a decision needs. If Burst or Nodes is nil, the gate
-// skips the check that needs it. If NotStarted is nil, the gate uses the counts of the view.
+// Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst is nil, the gate does not check
+// budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is nil, the gate uses
+// the pod counts of the view.
 type Snapshot struct {
 	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
-	// NotStarted calls visit for each pod on the nodes of the burst pool with index i that may still start
-	// (refusal.MayStart), assumed pods included.
+	// NotStarted calls visit for each pod that is on a node of the burst pool with index i and may still start
+	// (refusal.MayStart). Assumed pods are included.
 	NotStarted func(i int, visit func(*v1.Pod))
 }
 
-// Decide returns the gate's decision for the pod. The decision depends on the current view, the cycle's snapshot and
-// the pod's wait.
+// Decide returns the gate's decision for the pod. The decision depends on the current view and the cycle's snapshot.
+// wait may keep the gate closed until other pods have terminated.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.autoscalerKey(pod) }, g.held.Since(pod, now), now)
@@ -222,8 +225,8 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	return rule.Decide(request, g.view.Load(), now)
 }
 
-// countNotStarted sets the request's functions Starting and Pacing. These count two kinds of pods: pods that the
-// informer has delivered as bound, and pods that notStarted (Snapshot.NotStarted) visits, which may be assumed.
+// countNotStarted sets the request's functions Starting and Pacing. Both functions count the bound pods that the
+// informer has delivered. They also count the pods that notStarted (Snapshot.NotStarted) visits, such as assumed pods.
 func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
@@ -243,9 +246,9 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 	}
 }
 
-// SchedulerSignature returns a fragment of the pod's signature for kube-scheduler, which treats pods with equal
-// signatures alike. The fragment covers the fields of the pod, and of the objects that it refers to, that decide
-// whether the pod may burst. SignPod adds the requests, the tolerations and the node constraints.
+// SchedulerSignature returns a fragment of the pod's signature. kube-scheduler treats pods with equal signatures alike.
+// The fragment covers the fields that decide whether the pod may burst, including fields of the pod's namespace and
+// volumes. SignPod adds the requests, the tolerations and the node constraints.
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
@@ -267,13 +270,13 @@ func (g *Gatekeeper) autoscalerKey(pod *v1.Pod) string {
 	return req.AutoscalerKey()
 }
 
-// eligibility returns the part of a request that decides where the pod may burst.
+// eligibility returns a request with only the fields that decide which burst pools the pod may use.
 func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
-// request returns the gate's input for the pod at the time now. autoscalerKey is called only if the decision needs the
-// key, because computing the key takes longer than most decisions.
+// request returns the gate's request for the pod at the time now. Computing the pod's autoscaler key takes longer than
+// most decisions. Therefore, autoscalerKey is called only if the decision needs the key.
 func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
@@ -283,14 +286,15 @@ func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since hel
 	return request
 }
 
-// Rollout returns the rollout status of the pod: whether it is a new pod of a rollout.
+// Rollout returns the rollout status of the pod. The status shows whether the pod is a new pod of a Deployment's
+// rollout.
 func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 	return g.rollouts.Of(pod, g.config.Clock.Now())
 }
 
-// Failed records that the pod is unschedulable. The condition of a pod that had scheduling gates has an earlier time.
-// wantsRoom is set if the cycle checked the nodes and none fits the pod. It is not set if the cycle failed before that,
-// for example because the pod's gang is incomplete or a PVC is missing.
+// Failed records when the pod became unschedulable. If the pod had scheduling gates, the time in its condition
+// PodScheduled is too early. wantsRoom is set if the cycle checked the nodes and the pod fits none of them. wantsRoom
+// is not set if an earlier step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
@@ -298,9 +302,9 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	}
 }
 
-// Hold records that the decision holds the pod, and the pod's reservation if the reservation closed the gate. The loop
-// decides for the pod again at once, because the view may have changed during the cycle, and the decision may change
-// before the loop's timer is due.
+// Hold records that the decision holds the pod back. If a reservation closed the gate, Hold also records the
+// reservation. Hold then makes the loop decide for the pod again at once. The view may have changed during the cycle,
+// or the decision may change before the loop's timer is due.
 func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, reservation *held.Reservation) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
@@ -309,8 +313,8 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		}
 	}
 	g.held.Add(pod, g.autoscalerKey(pod), decision, reservation, g.config.Clock.Now())
-	// The informer may have stored a change of the pod during the cycle, before Add. If it stores a change after this
-	// read, the change's event handler finds the pod in g.held.
+	// The informer may have stored a change of the pod before Add, when g.held did not have the pod. Such a change is
+	// processed here. The informer's event handler processes later changes.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
@@ -328,7 +332,7 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// forget drops all entries of a pod that no longer waits.
+// forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.held.Remove(pod)
 	g.declines.Forget(pod)
@@ -349,25 +353,25 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 // Lookup returns the entry of the pod, and whether the pod is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
-// Reservations returns the reservations of all held pods except the pod with this UID.
+// Reservations returns the reservations of all held pods, except for the pod with the UID but.
 func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
 
-// Assume makes the gatekeeper use the view and the times of the pods' conditions, as if it had synced and taken over.
-// Only tests whose gatekeeper does not run call it.
+// Assume replaces the view, clears the override, and makes the gatekeeper use the times in the pods' conditions. Tests
+// call Assume instead of Run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.Current.Store(&gate.Override{})
 	g.held.Trust(g.config.Clock.Now())
 }
 
-// overridden returns the rule with the current override.
+// overridden returns the gate's rule with the current override.
 func (g *Gatekeeper) overridden() gate.Rule {
 	rule := g.rule
 	rule.Override = *g.override.Current.Load()
 	return rule
 }
 
-// recorder shortens messages to the maximum length of an event's note, 1,024 bytes.
+// recorder shortens messages, because the API server accepts at most 1,024 bytes in the note of an event.
 type recorder struct{ events.EventRecorder }
 
 // Eventf implements events.EventRecorder.

@@ -15,9 +15,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// settleTime is how long the gatekeeper batches changes before a sync, because nodes are added and removed in groups.
-// After a full sync, the gatekeeper pauses for restFactor times the sync's duration, but at most for maxRest. Unless
-// maxRest applies, full syncs therefore take at most a tenth of a CPU, even if the nodes change all the time.
+// settleTime is how long the gatekeeper batches changes before a sync. Nodes are often added and removed in groups.
+// After a full sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As
+// long as the pause is shorter than maxRest, full syncs use at most a tenth of a CPU.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -25,14 +25,16 @@ const (
 )
 
 const (
-	// sourcesTimeout bounds the wait for the capacity sources, the override and the Deployments at start.
+	// sourcesTimeout is how long a starting scheduler waits at most for the capacity sources, the override and the
+	// Deployments.
 	sourcesTimeout = 10 * time.Second
-	// reportInterval is the shortest time between a report and the next report by a sync with onlyNew.
+	// A sync with onlyNew reports only if the last report is at least reportInterval old.
 	reportInterval = time.Second
 )
 
-// Run evaluates the pools and requeues pods, after each change and whenever the timer is due, until the context ends.
-// It starts after the scheduler's informers have synced, because Activate does not work before that.
+// Run first waits until the scheduler's informers have synced, because Activate needs these informers. Then Run
+// evaluates the pools and requeues pods after each change, and whenever the timer is due. Run returns when the context
+// ends.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
 		return
@@ -69,7 +71,7 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 		g.config.Clock.Sleep(settleTime)
 	}
 	if !g.rollouts.Synced() {
-		klog.FromContext(ctx).Info("Deployments cannot be read: until they can, new pods of rollouts are not held for the pods that they replace. Check that the scheduler may list and watch Deployments")
+		klog.FromContext(ctx).Info("The scheduler cannot read Deployments. Meanwhile, new pods of a rollout may burst although the rollout's old pods are about to free capacity. Check that the scheduler may list and watch Deployments")
 	}
 }
 
@@ -79,13 +81,14 @@ type loop struct {
 	takenOver bool      // takeOver is done
 	giveUp    time.Time // when takeOver stops trying to read the published state; zero until this scheduler leads
 	timer     clock.Timer
-	due       time.Time     // when the next sync without an event is due; zero if none is due
+	due       time.Time     // when the next sync is due if nothing changes; zero if none is due
 	reported  time.Time     // when the last report was made
 	synced    time.Time     // when the last full sync ended
 	took      time.Duration // how long the last full sync took
 }
 
-// rest waits for settleTime, to batch changes. If the last full sync was recent, it waits longer, to limit CPU use.
+// rest waits for settleTime, to batch changes. If the last full sync was recent, rest waits longer than settleTime, to
+// limit CPU use.
 func (g *Gatekeeper) rest() {
 	g.config.Clock.Sleep(max(settleTime, g.loop.synced.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
 	select {
@@ -95,7 +98,7 @@ func (g *Gatekeeper) rest() {
 }
 
 // sync evaluates the pools, decides again for all held pods, reports, and sets the timer for the next sync. With
-// onlyNew, sync does not evaluate the pools, and decides only for the pods that were held since the last sync.
+// onlyNew, sync does not evaluate the pools, and decides only for pods that became held since the last sync.
 func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	began := g.config.Clock.Now()
 	if !onlyNew {
@@ -113,7 +116,8 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // the next report includes the newly held pods
 	}
 	if g.leading.Load() {
-		// The published state must not grow old: readers conclude from an old state that no scheduler leads.
+		// Readers take an old published state as a sign that no scheduler leads. The leader therefore publishes
+		// regularly.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
 	if !onlyNew {
@@ -127,8 +131,8 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	}
 }
 
-// evaluate evaluates all pools and replaces the view. before is the old view. A pool whose state has not changed keeps
-// the time at which it entered the state.
+// evaluate evaluates all pools and replaces the view. before is the old view. If a pool's state has not changed, the
+// pool keeps the Since that it has in before.
 func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()
@@ -157,8 +161,9 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
-// reconsider decides again for the held pods and requeues those for which a burst pool has opened. It returns when to
-// sync again. With onlyNew, it decides only for the pods that were held since the last sync.
+// reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, reconsider requeues the
+// pod. reconsider returns when the next sync is due. With onlyNew, it decides only for pods that became held since the
+// last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
@@ -178,7 +183,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		}
 		decision := rule.DecideFor(request, assessment, view, now)
 		if g.declines.Learn(c.AutoscalerKey, &decision, now) {
-			poke(g.changed) // this sync may have decided for other pods with the same key before
+			poke(g.changed) // earlier decisions of this sync for pods with the same key may be outdated
 		}
 		return decision
 	})
@@ -203,14 +208,14 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
-		logger.Info("Held pods lack the condition PodScheduled with reason Unschedulable, and are tried again", "pods", len(withoutCondition))
+		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
 		g.config.Activate(logger, withoutCondition)
 	}
 	return nodegroups.Earliest(next, due)
 }
 
-// report logs problems and writes events for them. After takeOver is done, it also submits a report to the publisher.
-// The report has the state that only the loop may read.
+// report logs problems and writes events about them. Once takeOver is done, report also submits a publishing.Report to
+// the publisher. The Report has copies of the state that only the loop may read.
 func (g *Gatekeeper) report(ctx context.Context) {
 	view, logger, now := g.view.Load(), klog.FromContext(ctx), g.config.Clock.Now()
 	g.loop.problems.Report(logger, g.leading.Load())

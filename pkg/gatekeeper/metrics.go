@@ -19,11 +19,10 @@ var requeuedPods = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// leader is the publisher that the gauges read. It belongs to the gatekeeper of this process that became the leader
-// last.
+// leader is the publisher that the gauges read. A gatekeeper stores its publisher in leader when it becomes the leader.
 var leader atomic.Pointer[publishing.Publisher]
 
-// Gauges returns the collector of the pools' gauges. It has series only while this process leads.
+// Gauges returns the collector of the pools' gauges. The collector has series only while this process is the leader.
 func Gauges() metrics.StableCollector { return publishing.Gauges(leader.Load) }
 
 // Metrics returns the metrics of this package and its sub-packages, without Gauges.
@@ -31,7 +30,8 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{providers.Refusals, requeuedPods, sources.Errors, publishing.Failures}
 }
 
-// RegisterMetrics registers Metrics and Gauges in kube-scheduler's metrics registry. It needs no Gatekeeper.
+// RegisterMetrics registers Metrics and Gauges in kube-scheduler's metrics registry. It may be called before a
+// Gatekeeper exists.
 var RegisterMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	legacyregistry.CustomMustRegister(Gauges())

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// restoreLimit is the maximum age of a published state whose pool states are restored. If UnknownGrace is longer,
-	// UnknownGrace is the maximum. The states of regular pools are restored with the times at which the pools entered
-	// them.
+	// restoreLimit is the maximum age of a published state from which the scheduler restores the states of regular
+	// pools. If UnknownGrace is longer than restoreLimit, UnknownGrace is the maximum. A restored pool also gets back
+	// the time at which it entered its state.
 	restoreLimit = 15 * time.Minute
 	// takeOverTimeout is how long a new leader tries to read the last leader's published state. takeOverRetry is the
 	// time between two tries.
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
-// restore restores the parts of the last leader's published state that are still valid. It returns the view to start
-// from.
+// restore restores the parts of the last leader's published state that are still valid. It returns the view with which
+// the loop starts.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.config.Args.StatusConfigMap)
+		logger.Error(err, "The published state cannot be read completely; the scheduler starts without the unreadable parts", "configMap", g.config.Args.StatusConfigMap)
 	}
 	if last == nil {
 		return g.view.Load()
@@ -51,10 +51,10 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	return &view
 }
 
-// takeOver restores the times at which pods became unschedulable from the last leader's published state. It does
-// nothing until this scheduler leads. A standby evaluates the pools, but cannot record when pods become unschedulable,
-// because it runs no scheduling cycles. Until takeOver is done, this scheduler does not overwrite the published state
-// and does not use the times of the pods' conditions. takeOver returns when to try again, or zero.
+// takeOver reads the last leader's published state, and restores the times at which pods became unschedulable. A
+// standby cannot record these times itself, because it runs no scheduling cycles. Before this scheduler is the leader,
+// takeOver does nothing. Before takeOver is done, this scheduler neither overwrites the published state nor uses the
+// times in the pods' conditions. takeOver returns when to try again, or zero.
 func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.loop.takenOver || !g.leading.Load() {
 		return time.Time{}
@@ -65,7 +65,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	}
 	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "The state that the last leader published cannot be read", "configMap", g.config.Args.StatusConfigMap)
+		logger.Error(err, "The last leader's published state cannot be read", "configMap", g.config.Args.StatusConfigMap)
 		if last == nil && now.Before(g.loop.giveUp) {
 			return now.Add(takeOverRetry)
 		}

@@ -56,8 +56,8 @@ func (g *Gatekeeper) follow(what string, informer cache.SharedIndexInformer, han
 	return nil
 }
 
-// see processes a pod that was added or changed. update calls see before forget: the usage of a bound pod must count
-// before its reservation ends.
+// see processes a pod that was added or changed. update calls see before forget, so that the usage of a bound pod is
+// counted before the pod's reserved budget is released.
 func (g *Gatekeeper) see(pod *v1.Pod) {
 	g.usage.See(pod)
 	g.providers.See(pod)
@@ -65,7 +65,8 @@ func (g *Gatekeeper) see(pod *v1.Pod) {
 
 // update processes a change of a pod.
 func (g *Gatekeeper) update(before, pod *v1.Pod) {
-	// If a pod is deleted and created again with the same name, an informer may deliver both as one update.
+	// If a pod is deleted and created again with the same name, an informer may deliver the deletion and the creation
+	// as one update.
 	if before.UID != pod.UID {
 		g.usage.Gone(before.UID)
 		g.forget(before.UID)
@@ -85,7 +86,8 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	}
 }
 
-// free records that a pod has ended. If the pod was on a burst node, a budget may now have room for other pods.
+// free handles the end of a pod. If the pod was on a burst node, the budget of the burst pool may now have room for
+// held pods.
 func (g *Gatekeeper) free(pod *v1.Pod) {
 	if g.providers.Follows(pod.Spec.NodeName) {
 		g.freed.Store(true)
@@ -97,14 +99,15 @@ func isEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// lookFor makes the loop sync again if matters returns true for a held pod.
+// lookFor makes the loop sync again if matters returns true for at least one held pod.
 func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
 	if g.held.Any(matters) {
 		poke(g.changed)
 	}
 }
 
-// watchVolumes watches the objects that decide whether a pod's volumes allow it to burst.
+// watchVolumes watches PersistentVolumeClaims, PersistentVolumes and StorageClasses, because a pod's volumes decide
+// whether the pod may burst.
 func (g *Gatekeeper) watchVolumes() error {
 	pvc := func(obj any) {
 		pvc := obj.(*v1.PersistentVolumeClaim)
@@ -126,7 +129,9 @@ func (g *Gatekeeper) watchVolumes() error {
 		}),
 		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
-				// Only the source of a volume matters. It is immutable, except when an in-tree volume is migrated.
+				// The gate reads only the volume's source. The API server rejects changes of the source, but a deleted
+				// volume may be created again with another source. The informer may deliver the deletion and the
+				// creation as one update.
 				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
 					volume(newObj)
 				}
@@ -158,12 +163,12 @@ func (g *Gatekeeper) watchNamespaces() error {
 }
 
 // notSelected reports, by the pool's index, whether the pool's namespaceSelector excludes the pod's namespace. It
-// returns nil if no pool has a namespaceSelector. Every selector excludes a namespace that the informer has not
-// delivered yet.
+// returns nil if no pool has a namespaceSelector. If the informer has not delivered the namespace yet, every selector
+// excludes the namespace.
 func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
 	if g.spaces == nil {
 		return nil
 	}
-	namespace, _ := g.spaces.Get(pod.Namespace) // nil if it is not known
+	namespace, _ := g.spaces.Get(pod.Namespace) // nil if the informer does not have the namespace
 	return g.config.Pools.NotSelecting(namespace)
 }

@@ -14,12 +14,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// reservationTTL is how long budget stays reserved for a requeued pod. Usually the pod is bound or held again earlier.
+// reservationTTL is how long budget stays reserved for a requeued pod. The reservation usually ends earlier, when the
+// pod is bound or held again.
 const reservationTTL = 10 * time.Second
 
-// WithinBudgets returns, by namespace/name, the pods to requeue because a budget has room for them. Pods with a higher
-// priority come first. Of pods with the same priority, those that have waited longer come first. waiting counts all
-// pods that only budgets hold. uses returns the usage of each pool. It is called only if there are such pods.
+// WithinBudgets returns, by namespace/name, held pods that fit into the remaining budget of a burst pool. The caller
+// requeues these pods. Pods with a higher priority get budget first. Among pods with the same priority, the pod that
+// has waited longest gets budget first. waiting is the number of pods that only budgets hold back. If there are such
+// pods, WithinBudgets calls uses to get the usage of each pool.
 func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
 	all := h.onBudget(now)
 	if len(all) == 0 {
@@ -36,18 +38,18 @@ func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Ti
 	return h.requeue(chosen, now), len(all)
 }
 
-// budgeted is a pod that only the budgets of burst pools hold.
+// budgeted is a pod that only the budgets of burst pools hold back.
 type budgeted struct {
-	entry          *heldPod // only for comparison; the other fields are copies
+	entry          *heldPod // only the pointer is compared; the other fields are copies
 	pod            *v1.Pod
-	pools          []bool // by the pools' index: whether the gate is open, apart from the budget
+	pools          []bool // by the pools' index: whether the gate would be open without a budget
 	since          time.Time
-	hasReservation bool // requeued less than reservationTTL ago, and not held since; its usage is added first
+	hasReservation bool // set if the pod was requeued less than reservationTTL ago, and was not held again after that
 	priority       int32
 }
 
-// reserve adds the pod's usage to the first of its pools that has room for the pod, and reports whether there is such a
-// pool.
+// reserve finds the first pool of w.pools whose budget has room for the pod. It adds the pod's usage to the usage of
+// this pool. It reports whether it found a pool.
 func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	for i := range pools.Burst() {
 		if p := pools.At(i); w.pools[i] && gate.HasRoom(w.pod, p, uses[i]) {
@@ -58,8 +60,8 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	return false
 }
 
-// onBudget returns the pods that only budgets hold. Pods with a reservation come first. Within each group, pods are in
-// the order of priority and age.
+// onBudget returns the pods that only budgets hold back. Pods with a reservation come first, because their budget is
+// already reserved. Within both groups, pods are sorted by priority, and then by waiting time.
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
@@ -75,8 +77,8 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 	return waiting
 }
 
-// requeue sets reservedAt of the chosen pods that have not been bound or held again meanwhile, and returns these pods
-// by namespace/name.
+// requeue drops chosen pods that were bound or held again meanwhile. It sets reservedAt of the remaining pods, and
+// returns the remaining pods by namespace/name.
 func (h *Pods) requeue(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()

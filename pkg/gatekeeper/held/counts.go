@@ -13,17 +13,20 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// maxWaits bounds how many pods' waiting times are collected. The published view has fewer.
+// maxWaits is the maximum number of pods whose waiting times Published collects. published.View.Encode later keeps only
+// the pods that have waited longest.
 const maxWaits = 5000
 
-// reason is why a pod is held. code is the reason of a closed burst pool. If code is about an earlier pool, pool is the
-// first regular pool that holds the gate. Otherwise, pool is the closed burst pool.
+// reason is why a pod is held. code is the reason code of a burst pool whose gate is closed. If an earlier pool closes
+// the gate, pool is the index of the first regular pool that keeps the gate closed. Otherwise, pool is the index of the
+// burst pool.
 type reason struct {
 	pool int
 	code string
 }
 
-// reasonOf returns why the pod is held. At least one gate must be closed.
+// reasonOf returns why the decision holds the pod back, for the first burst pool whose gate is closed. If no gate is
+// closed, the code is empty.
 func reasonOf(decision *gate.Decision) reason {
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
@@ -68,8 +71,8 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 // isNear reports whether the times differ by at most clockTolerance.
 func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
 
-// ByReason counts the held pods by the code of their reason. Of the pods whose gate may open, first is when the oldest
-// became unschedulable; zero if there is none.
+// ByReason counts the held pods by reason code. For some of these pods, the gate may open without a change of the pod.
+// first is the earliest time at which such a pod became unschedulable, or zero.
 func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {

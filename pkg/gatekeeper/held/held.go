@@ -1,5 +1,5 @@
-// Package held keeps the pods that the gate holds back. It records how long and for what they wait, and decides which
-// of them to requeue.
+// Package held keeps the pods that the gate holds back. It records the reason and the waiting time of each pod, and
+// decides which pods to requeue.
 package held
 
 import (
@@ -21,75 +21,75 @@ import (
 // ReasonStarting is the reason of every regular pool until the gatekeeper first evaluates the pools.
 var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
 
-// Pods are the pods that the gate holds back. Its methods are safe for concurrent use.
+// Pods is the set of pods that the gate holds back. Its methods are safe for concurrent use.
 type Pods struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*heldPod
-	firstFailed  map[types.UID]time.Time          // when each pod became unschedulable, held or not
-	clocks       map[types.UID]unschedulableClock // the clocks of unschedulable pods, held or not
-	added        map[types.UID]bool               // pods that were held since the last sync
+	firstFailed  map[types.UID]time.Time          // when each pod became unschedulable; includes pods that are not held
+	clocks       map[types.UID]unschedulableClock // includes pods that are not held
+	added        map[types.UID]bool               // pods for which the next sync with onlyNew decides
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
-	// trusted is set once the times at which pods became unschedulable may be taken from their conditions. The last
-	// leader's published times must be restored before: for pods that had scheduling gates, the conditions' times are
-	// wrong.
+	// trusted is set once Pods may use the times in the pods' conditions. For pods that had scheduling gates, these
+	// times are too early. The last leader's published times must therefore be restored before trusted is set.
 	trusted bool
 }
 
 const (
-	// retryWithoutCondition is how long a held pod may lack the condition Unschedulable before it is requeued. The time
-	// doubles with each try, up to maxRetryWithoutCondition.
+	// retryWithoutCondition is how long a held pod may lack the condition Unschedulable before the pod is requeued. The
+	// time doubles with each of these requeues, up to maxRetryWithoutCondition.
 	retryWithoutCondition    = 10 * time.Second
 	maxRetryWithoutCondition = 5 * time.Minute
-	// retryStale is how long a pod stays held because of a stale snapshot before it is requeued. A node event may
-	// requeue the pod earlier.
+	// If a stale snapshot closed the gate, the held pod is requeued after retryStale. A node event may requeue the pod
+	// earlier.
 	retryStale = 100 * time.Millisecond
 )
 
-// clockTolerance bounds the difference between the time of a failure by our clock and the condition's time of the same
-// failure.
+// The scheduler's clock and the pod's condition may show different times of the same failure. clockTolerance bounds the
+// difference.
 const clockTolerance = 2 * time.Second
 
-// unschedulableClock tracks since when autoscalers could act on an unschedulable pod.
+// unschedulableClock tracks since when autoscalers could scale up for an unschedulable pod.
 type unschedulableClock struct {
-	// noRoom is when the pod began to lack resources, if it had failed for a different reason before; zero otherwise.
+	// noRoom is when the pod began to lack resources. It is set only if the pod had failed for another reason before.
 	noRoom time.Time
-	// stopped is set if the pod last failed for a reason other than a lack of resources, such as a gang or a missing
-	// PVC.
+	// stopped is set if the pod last failed for a reason other than a lack of resources, such as an incomplete gang or
+	// a missing PVC.
 	stopped bool
-	// tried is the time of the last failure for such a reason.
+	// tried is when the pod last failed for a reason other than a lack of resources.
 	tried time.Time
-	// ignored is when the pod was last seen nominated. Autoscalers ignore nominated pods.
+	// ignored is when the pod last had a nominated node. Autoscalers ignore pods with a nominated node.
 	ignored time.Time
 }
 
 type heldPod struct {
 	pod *v1.Pod
-	// autoscalerKey is the pod's alike.Autoscaler key, and viewKey its alike.View key.
+	// autoscalerKey is the pod's alike.Autoscaler key, and viewKey is its alike.View key.
 	autoscalerKey, viewKey string
-	// version is raised by each change of the entry, except by changes that a sync makes.
+	// version increases with each change of the entry. Changes by a sync do not increase it.
 	version int
-	// open is, by the pool's index, whether the gate was open at the last decision. A gate that only the budget or a
-	// stale snapshot closes counts as open: WithinBudgets or retryStale requeues the pod. A gate that a quota opens
-	// counts as open once the pod has been requeued.
+	// open is, by the pool's index, whether the last decision opened the gate. If only the budget or a stale snapshot
+	// closes a gate, the gate counts as open, because the pod is requeued by WithinBudgets or after retryStale. If a
+	// quota opens a gate for a few pods only, the gate counts as open once the pod has been requeued.
 	open   []bool
 	budget bool // a budget closed a gate when the pod was last held
 	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
-	// stale is set if the snapshot was stale. The pod is then requeued after retryStale.
+	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
 	stale bool
 	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
 	// has started, to get its actual reason.
 	starting bool
 	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
-	// waitsForRollout is the first Reservation.Since of all reservations that the pod has had; zero if there is none.
+	// waitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet
+	// (Reservation.Since). It is zero if the pod never waited for such pods.
 	waitsForRollout time.Time
-	// reservedAt is when the pod was last requeued because a budget had room for it. It is zero if the pod was not
-	// requeued for this reason since it was last held.
+	// reservedAt is when the pod was requeued because a budget had room for the pod. It becomes zero when the pod is
+	// held again.
 	reservedAt time.Time
-	// since is the later of two times: when the pod was last held, and when it was last requeued because it lacked the
-	// condition. tries counts the requeues because of the condition.
+	// since is when the pod was last held. If the pod is requeued because it lacks the condition Unschedulable, since
+	// becomes the time of the requeue. tries counts these requeues.
 	since time.Time
 	tries int
 }
@@ -100,8 +100,9 @@ func New() *Pods {
 		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
 }
 
-// Failed records that the pod is unschedulable as of now, unless an earlier time is known. wantsRoom is set if the pod
-// lacks resources. A failure for another reason resets the time at which the pod began to lack resources.
+// Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
+// pod became unschedulable, this time stays. wantsRoom is set if the pod lacks resources. A failure for another reason
+// resets the time at which the pod began to lack resources.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +131,7 @@ func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// Trust makes Pods use the times of the pods' conditions from now on.
+// Trust makes Pods use the times in the pods' conditions from now on.
 func (h *Pods) Trust(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +141,8 @@ func (h *Pods) Trust(now time.Time) {
 	}
 }
 
-// Add records that the decision holds the pod as of now, and the pod's reservation if the reservation closed the gate.
+// Add records that the decision holds the pod back as of now. If a reservation closed the gate, Add also records the
+// reservation.
 func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservation *Reservation, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
@@ -183,8 +185,8 @@ type Pod struct {
 	Budget bool
 	// Reservation is the pod's reservation; empty if it has none.
 	Reservation Reservation
-	// WaitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet; zero if it
-	// never did.
+	// WaitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet. It is zero if
+	// the pod never waited for such pods.
 	WaitsForRollout time.Time
 }
 
@@ -203,7 +205,7 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	return known, true
 }
 
-// Reservations returns the reservations of all held pods except the pod with this UID.
+// Reservations returns the reservations of all held pods, except for the pod with the UID but.
 func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,9 +218,9 @@ func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	return reserved
 }
 
-// RolloutChanged schedules an earlier retry of the pods that wait for the Deployment's rollout. The interval between
-// retries is rolloutRetryInterval, or longer if many pods wait. RolloutChanged reports whether it made any retry
-// earlier.
+// RolloutChanged brings forward the retries of the pods that wait for the Deployment's rollout. The next retry of a pod
+// is then due rolloutRetryInterval after the pod was last held. If many pods wait, the interval is longer (TryEach).
+// RolloutChanged reports whether it brought forward any retry.
 func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,7 +242,7 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 }
 
 // Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation has changed.
-// The caller must then requeue the pod, because the scheduling queue does not.
+// If so, the caller must requeue the pod, because the scheduling queue does not requeue it.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,14 +273,14 @@ func (h *Pods) Remove(uid types.UID) {
 	delete(h.reserved, uid)
 }
 
-// Waiting has the times from which the waiting time of a pod is counted.
+// Waiting has the times since which a pod has waited.
 type Waiting struct {
 	Unschedulable time.Time // when the pod became unschedulable; zero if unknown
 	NoRoom        time.Time // when the pod began to lack resources; zero if unknown
-	Ignored       time.Time // when autoscalers last ignored the pod; zero if they never did
+	Ignored       time.Time // when autoscalers last ignored the pod; zero if they never ignored it
 }
 
-// Since returns the times from which the pod's waiting time is counted, as of now.
+// Since returns the times since which the pod has waited, as of now.
 func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -310,11 +312,11 @@ func (h *Pods) Count() int {
 	return len(h.pods)
 }
 
-// UnknownToAPI returns the times from which the next leader counts the waits of pods whose condition does not show
-// them. It returns at most the n oldest. There are two kinds of such pods. Held pods have a condition with an earlier
-// time, because they had scheduling gates or once failed for a reason other than a lack of resources. Pods that are not
-// held last failed for such a reason, for example an incomplete gang, which may become complete while no scheduler
-// leads.
+// UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. It returns
+// at most the n oldest times, for two groups of pods. The first group are held pods whose condition shows an earlier
+// time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second group
+// are pods that are not held and last failed for such a reason, for example an incomplete gang. The gang may become
+// complete while no scheduler leads.
 func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -337,9 +339,9 @@ func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// latest returns the time that UnknownToAPI returns for the pod. If the pod's last failure was for a reason other than
-// a lack of resources, that is the time of this failure. Otherwise it is the later of two times: when the pod became
-// unschedulable, and when it began to lack resources.
+// latest returns the pod's time for UnknownToAPI. If the pod last failed for a reason other than a lack of resources,
+// latest returns the time of this failure. Otherwise, latest returns when the pod began to lack resources or, if that
+// is later, when the pod became unschedulable.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
 	if c := h.clocks[uid]; c.stopped {
@@ -369,9 +371,9 @@ func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	return false
 }
 
-// Unreported returns the pods, by namespace/name, to requeue now because they lack the condition Unschedulable. The
-// write of their condition was lost, and autoscalers consider only pods with the condition. Unreported also returns
-// when the next such pod is due.
+// Unreported returns, by namespace/name, held pods that have lacked the condition Unschedulable for too long. The write
+// of the condition was lost, and autoscalers ignore pods without the condition. The caller therefore requeues these
+// pods. Unreported also returns when the next pod without the condition is due.
 func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
@@ -397,9 +399,9 @@ func (p *heldPod) withoutConditionUntil() time.Time {
 // nameOf returns the pod's namespace/name, the key by which the scheduler activates pods.
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// each calls do for each held pod, under the lock. After every syncChunk pods, it releases the lock, and entries may
-// change. do may therefore keep only copies of an entry's fields, and the pointer to the entry. If h.pods later still
-// has the same pointer, the pod was not held again meanwhile.
+// each calls do for each held pod with the lock held. After every syncChunk pods, each releases the lock for a moment,
+// and entries may change. do must therefore copy the fields that it keeps. do may also keep the pointer to the entry.
+// If h.pods later has a different pointer for the pod, the pod was held again.
 func (h *Pods) each(do func(types.UID, *heldPod)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,21 +15,21 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxTrials is how many pods are requeued in each quotaInterval for a half-open pool. The pool takes only one of them.
-// The others are needed because a requeued pod may have been deleted, or may find a node elsewhere.
+// In each quotaInterval, maxTrials pods are requeued for a half-open pool. The pool takes only one of these pods. The
+// other pods are spares, because a requeued pod may have been deleted, or may fit a node of another pool.
 const (
 	maxTrials     = 3
 	quotaInterval = time.Second
 )
 
-// queue identifies held pods that are requeued a few at a time for the burst pool with index pool. Without an owner,
-// they are the candidates for the trial of a half-open pool. With an owner, they are the owner's pods.
+// queue identifies held pods that are requeued a few at a time for the burst pool with index pool. If owner is empty,
+// the pods are candidates for the single test pod of a half-open pool. Otherwise, the pods belong to the owner.
 type queue struct {
 	pool  int
 	owner types.UID
 }
 
-// quotas has the held pods of each queue, and how many of them may be requeued.
+// quotas has the held pods of each queue, and the number of pods that may be requeued.
 type quotas map[queue]*quota
 
 type quota struct {
@@ -55,9 +55,9 @@ func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	return true
 }
 
-// requeueByQuota adds as many pods of each queue to opened as the queue's quota allows, and returns when the next pods
-// are due. Pods whose owners do not count failures come first, and then the oldest pods. After a queue's pods were
-// requeued, the queue pauses for quotaInterval.
+// requeueByQuota adds pods of each queue to opened, up to the queue's limit. It returns when the next pods are due.
+// Pods whose owners count no failures come first. Within both groups, the pod that became unschedulable first comes
+// first. After a queue's pods were requeued, the queue pauses for quotaInterval.
 func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time.Time) time.Time {
 	var next time.Time
 	maps.DeleteFunc(h.lastRequeued, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
@@ -67,7 +67,7 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 			next = nodegroups.Earliest(next, at.Add(quotaInterval))
 			continue
 		}
-		// Scheduling cycles continue during Reconsider. By now, a pod may be bound or held again.
+		// Scheduling cycles continue during Reconsider. A pod of the queue may have been bound or held again meanwhile.
 		turn.pods = slices.DeleteFunc(turn.pods, func(entry *heldPod) bool { return h.pods[entry.pod.UID] != entry })
 		slices.SortStableFunc(turn.pods, func(a, b *heldPod) int {
 			return cmp.Or(costs(a)-costs(b), h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]))
@@ -84,7 +84,7 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 	return next
 }
 
-// costs returns 1 if the pod's owner counts failures, and 0 if not.
+// costs returns 1 if the pod's owner counts refused pods as failures, and 0 otherwise.
 func costs(entry *heldPod) int {
 	if breaker.CountsFailures(entry.pod) {
 		return 1

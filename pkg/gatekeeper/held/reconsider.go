@@ -16,10 +16,10 @@ import (
 // cycles wait for the lock.
 const syncChunk = 256
 
-// Candidate is a copy of some fields of a held pod's entry. The Pod pointer is shared.
+// Candidate is a copy of some fields of a held pod's entry. The entry and the copy share the Pod.
 type Candidate struct {
-	// AutoscalerKey and ViewKey are the pod's alike.Autoscaler and alike.View keys. Since has its waiting times, and
-	// Wait is the wait of its reservation.
+	// AutoscalerKey and ViewKey are the pod's alike.Autoscaler and alike.View keys. Since has the pod's waiting times.
+	// Wait is the Wait of the pod's reservation.
 	Pod                    *v1.Pod
 	AutoscalerKey, ViewKey string
 	Since                  Waiting
@@ -30,9 +30,9 @@ type Candidate struct {
 	decision gate.Decision
 }
 
-// Reconsider decides again for every held pod or, with onlyNew, for the pods that were held since the last sync.
-// Scheduling cycles continue meanwhile. If a pod's entry changes before its decision is applied, the decision is
-// dropped.
+// Reconsider calls decide for every held pod, and applies the decisions. With onlyNew, it calls decide only for pods
+// that became held since the last sync. Scheduling cycles continue meanwhile. If a pod's entry changes before the
+// decision for the pod is applied, Reconsider drops the decision.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Result {
 	look := Result{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
 	uids := h.toSync(onlyNew)
@@ -55,7 +55,7 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 	return look
 }
 
-// toSync returns all held pods or, with onlyNew, the pods that were held since the last sync.
+// toSync returns all held pods. With onlyNew, toSync returns only the pods that became held since the last sync.
 func (h *Pods) toSync(onlyNew bool) []types.UID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +69,7 @@ func (h *Pods) toSync(onlyNew bool) []types.UID {
 	return uids
 }
 
-// candidates appends copies of the entries of the pods that are still held.
+// candidates appends a Candidate for each pod that is still held.
 func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Candidate {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,21 +82,23 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	return to
 }
 
-// Result is the result of one Reconsider.
+// Result is the result of one call of Reconsider.
 type Result struct {
 	held   *Pods
 	now    time.Time
 	quotas quotas
-	// Opened has the pods to requeue, by namespace/name. A burst pool has opened for these pods since the last sync, or
-	// the scheduler was starting or the snapshot was stale when they were held.
+	// Opened has the pods to requeue, by namespace/name. The gate of a burst pool has opened for these pods since the
+	// last sync. Opened also has pods that were held because the scheduler was starting or because the snapshot was
+	// stale.
 	Opened map[string]*v1.Pod
-	Next   time.Time // when to decide again without an event; zero means never
-	Again  bool      // entries changed meanwhile, and the next sync with onlyNew must decide for their pods
+	Next   time.Time // when to decide again if nothing changes; zero means never
+	Again  bool      // set if entries changed during Reconsider; the next sync with onlyNew then decides for their pods
 	// Budgets is set if a budget held one of the pods that Reconsider decided for.
 	Budgets bool
 }
 
-// settle applies the decisions to the entries that have not changed.
+// settle applies the decisions to the entries. If an entry has changed since it was copied, the next sync decides
+// again.
 func (l *Result) settle(candidates []Candidate) {
 	l.held.mu.Lock()
 	defer l.held.mu.Unlock()
@@ -106,7 +108,7 @@ func (l *Result) settle(candidates []Candidate) {
 		switch {
 		case !ok:
 		case entry != c.entry || entry.version != c.version:
-			l.held.added[c.Pod.UID] = true // the entry has changed
+			l.held.added[c.Pod.UID] = true
 			l.Again = true
 		default:
 			l.one(entry, &c.decision)
@@ -120,7 +122,7 @@ func (l *Result) one(entry *heldPod, decision *gate.Decision) {
 	l.Budgets = l.Budgets || entry.budget
 	for i := range open {
 		if open[i] && !entry.open[i] && l.quotas.add(entry, i, &decision.Burst[i]) {
-			open[i] = false // until requeueByQuota requeues the pod
+			open[i] = false // the gate counts as closed until requeueByQuota requeues the pod
 		} else if open[i] && !entry.open[i] {
 			l.Opened[nameOf(entry.pod)] = entry.pod
 		}
@@ -142,7 +144,7 @@ func (l *Result) one(entry *heldPod, decision *gate.Decision) {
 	}
 }
 
-// isStarting reports whether a pool holds the gate only because the scheduler is starting.
+// isStarting reports whether a regular pool keeps the gate closed because the scheduler is starting.
 func isStarting(decision *gate.Decision) bool {
 	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return v.Holds() && v.Reason.Code == ReasonStarting.Code })
 }

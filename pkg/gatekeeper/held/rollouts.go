@@ -21,19 +21,19 @@ import (
 
 const (
 	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. If many pods wait,
-	// the time is longer.
+	// TryEach makes the time longer.
 	rolloutRetryInterval = time.Second
-	// TryEach times the number of pods that wait for a rollout is their retry interval, if that is longer than
-	// rolloutRetryInterval. If 100 pods wait, each is tried every 4 s. In a large cluster, one try takes some
-	// milliseconds.
+	// TryEach is multiplied by the number of pods that wait for a rollout. If the product is longer than
+	// rolloutRetryInterval, it is the time between retries of a pod. If 100 pods wait, each pod is retried every 4 s.
+	// In a large cluster, one retry takes some milliseconds.
 	TryEach = 40 * time.Millisecond
 	// replicaSetLag is how long a pod waits for the informer to deliver the pod's ReplicaSet.
 	replicaSetLag = 5 * time.Second
-	// maxUnknownReplicaSets bounds how many pods with an unknown ReplicaSet are remembered.
+	// maxUnknownReplicaSets is the maximum number of pods with an unknown ReplicaSet that Rollouts remembers.
 	maxUnknownReplicaSets = 10000
 )
 
-// Reservation is capacity that is kept for a new pod of a rollout, or for a pod that preempted others. The capacity
+// Reservation is capacity that is kept for a new pod of a rollout, or for a pod that preempted other pods. The capacity
 // becomes free when other pods have terminated.
 type Reservation struct {
 	gate.Wait
@@ -41,14 +41,15 @@ type Reservation struct {
 	Node string
 	// Terminating is set if all pods that the reservation waits for are already terminating.
 	Terminating bool
-	// Since is when the pod began to wait for pods that are not terminating; zero if it does not.
+	// Since is when the pod first waited for pods that were not terminating yet; zero if the pod never waited for such
+	// pods.
 	Since time.Time
 	// Deployment and ReplicaSet are the UIDs of the pod's Deployment and ReplicaSet; empty if the pod does not wait for
 	// a rollout.
 	Deployment, ReplicaSet types.UID
 }
 
-// asWait returns the wait of the reservation; empty for a nil reservation.
+// asWait returns the Wait of the reservation. If the reservation is nil, the Wait is empty.
 func (p *Reservation) asWait() gate.Wait {
 	if p == nil {
 		return gate.Wait{}
@@ -62,26 +63,27 @@ type ReservedPod struct {
 	Reservation
 }
 
-// RolloutStatus shows whether a pod is a new pod of a rollout. If the pod is not, the status is empty.
+// RolloutStatus shows whether a pod is a new pod of a rollout. For all other pods, the status is empty.
 type RolloutStatus struct {
 	// Of is the pod's rollout; nil if there is none.
 	Of *rollout.Rollout
-	// Unknown is a short wait until the pod's ReplicaSet is known; nil if the ReplicaSet is known or the wait is over.
+	// Unknown is a reservation with which the pod waits a short time until the informer delivers the pod's ReplicaSet.
+	// Unknown is nil if the ReplicaSet is known or the wait is over.
 	Unknown *Reservation
 }
 
 // Possible reports whether the pod is, or may be, a new pod of a rollout.
 func (s RolloutStatus) Possible() bool { return s.Of != nil || s.Unknown != nil }
 
-// Rollouts finds the new pods of rollouts. A nil Rollouts finds none.
+// Rollouts finds the new pods of rollouts. A nil Rollouts finds no pods.
 type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
-	hasSynced   cache.InformerSynced // the Deployments have synced
-	stale       *lru.Cache           // when each pod with an unknown ReplicaSet was first checked, by our clock
+	hasSynced   cache.InformerSynced // reports whether the informer of Deployments has synced
+	stale       *lru.Cache           // when each pod with an unknown ReplicaSet was first checked, by the scheduler's clock
 }
 
-// waitsFor reports whether the pod still waits for its ReplicaSet, which is unknown at the time now.
+// waitsFor reports whether the pod waits longer for its ReplicaSet. The ReplicaSet must be unknown at the time now.
 func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
 	first, ok := r.stale.Get(pod)
 	if !ok {
@@ -91,7 +93,7 @@ func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
 	return now.Sub(first.(time.Time)) <= replicaSetLag
 }
 
-// byController is the index of ReplicaSets by the UID of their controller.
+// byController is the name of the informer's index of ReplicaSets by the UID of their controller.
 const byController = "poolpriority.dev/controller"
 
 func controllerIndex(obj any) ([]string, error) {
@@ -101,12 +103,12 @@ func controllerIndex(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// Synced reports whether the Deployments have synced.
+// Synced reports whether the informer of Deployments has synced.
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
-// NewRollouts starts to watch Deployments, without the fields that it does not need, and uses the scheduler's own
-// informer of ReplicaSets. When a ReplicaSet changes, changed is called with the UID of the ReplicaSet's controller. A
-// scheduler that may not list and watch Deployments finds no rollouts.
+// NewRollouts starts an informer of Deployments that keeps only the needed fields. It uses the scheduler's own informer
+// of ReplicaSets. When a ReplicaSet changes, changed is called with the UID of the ReplicaSet's controller. If the
+// scheduler has no permission to list and watch Deployments, Rollouts finds no rollouts.
 func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {
@@ -146,8 +148,8 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	obj, _, _ := r.replicaSets.GetByKey(pod.Namespace + "/" + owner.Name) // does not fail
 	own, known := obj.(*appsv1.ReplicaSet)
 	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
-		// A ReplicaSet that wants no pods should not have this one: either the informer is stale, or the pod will be
-		// deleted.
+		// The ReplicaSet is unknown, or it has the pod although it wants no pods. Either the informer is stale, or the
+		// ReplicaSet controller is about to delete the pod.
 		if !r.waitsFor(pod.UID, now) {
 			return RolloutStatus{}
 		}
@@ -166,7 +168,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	}
 	objs, err := r.replicaSets.ByIndex(byController, string(d.UID))
 	if err != nil {
-		return RolloutStatus{} // does not happen: the index exists
+		return RolloutStatus{} // cannot happen, because the index exists
 	}
 	all := make([]*appsv1.ReplicaSet, len(objs))
 	for i := range objs {

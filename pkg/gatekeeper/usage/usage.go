@@ -1,4 +1,4 @@
-// Package usage computes the usage of each pool's nodes: the number of pods, and their CPU and memory.
+// Package usage sums the number, the CPU and the memory of the pods on each pool's nodes.
 package usage
 
 import (
@@ -12,9 +12,10 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Usage has the usage of each node by the pods of all schedulers. It updates the sums when a pod is added, changed or
-// deleted. The cost of a read therefore depends on the number of nodes and not on the number of pods. The gauges, the
-// published state and the requeueing for budgets read it. Scheduling cycles use their snapshot instead.
+// Usage has the sum of the pods' usage for each node, including pods of other schedulers. It updates the sums when a
+// pod is added, changed or deleted. The cost of a read therefore depends on the number of nodes and not on the number
+// of pods. The gauges, the published state and held.Pods.WithinBudgets use these sums. Scheduling cycles use their
+// snapshot instead.
 type Usage struct {
 	mu    sync.Mutex
 	pods  map[types.UID]taken
@@ -30,9 +31,9 @@ type taken struct {
 	Load
 }
 
-// Load is the usage of pods, both as Kubernetes counts it and as Azure Container Instances bills it. The node's pool
-// decides which of the two applies. The pool may be unknown when a pod is added, because the informers may deliver a
-// pod before its node.
+// Load is the usage of pods. Requests is what the pods request, and Billed is what Azure Container Instances bills for
+// them. The node's pool determines which of the two amounts applies. Load has both amounts, because the informers may
+// deliver a pod before its node, so that the pool is still unknown.
 type Load struct{ Requests, Billed aci.Use }
 
 // bounded limits the usage of one pod, so that the sum over a million pods cannot overflow.
@@ -102,8 +103,8 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 	return sums
 }
 
-// Uses returns the usage of each pool, by the pool's index. A burst pool on Azure Container Instances uses what is
-// billed. Any other pool uses what its pods request.
+// Uses returns the usage of each pool, by the pool's index. For a burst pool on Azure Container Instances, Uses returns
+// the billed amount. For any other pool, Uses returns what its pods request.
 func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) []aci.Use {
 	uses := make([]aci.Use, len(byPool))
 	for i, load := range u.Sums(byPool) {
