@@ -86,8 +86,8 @@ func (l *Leadership) check() error {
 }
 
 // Bound returns a context that is canceled when the leadership ends. If the process does not lead, Bound returns an
-// error. The context has no deadline. If it had one, client-go would reject each request that the rate limiter would
-// delay beyond the deadline, although the lease may be renewed in time.
+// error. The context has no deadline. With a deadline, client-go would reject a request at once if the rate limiter
+// would delay it beyond the deadline. But the lease may be renewed before the deadline.
 func (l *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		return ctx, func() {}, nil

@@ -28,7 +28,7 @@ const (
 type Rights struct {
 	// Client must not be fenced by a Leadership.
 	Client kubernetes.Interface
-	// Namespace and Name are those of the lease.
+	// Namespace and Name are the lease's namespace and name.
 	Namespace, Name string
 	Clock           clock.Clock
 }

@@ -87,8 +87,8 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 }
 
 // GoesOn reports whether the Deployment controller will delete old pods while the given number of new pods are pending.
-// The controller deletes old pods only if more pods than necessary are available. If maxUnavailable is 0, the rollout
-// waits for the new pods.
+// The controller deletes old pods only if there are more pods than must be available, without counting pending pods. If
+// maxUnavailable is 0, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
 func replicas(n *int32) int {

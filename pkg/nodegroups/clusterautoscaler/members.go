@@ -182,7 +182,7 @@ func (m *members) groupsOf(node *corev1.Node) (names []string, placed bool) {
 	return m.groupsAt(p), p != (place{})
 }
 
-// groupsAt returns the node groups of the place. It caches them until the next status.
+// groupsAt returns the node groups of the place. It caches the groups until the next status.
 func (m *members) groupsAt(p place) []string {
 	found, ok := m.groups[p]
 	if ok || p == (place{}) {

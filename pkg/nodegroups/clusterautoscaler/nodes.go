@@ -18,9 +18,9 @@ type OwnedGroups struct {
 
 // ObserveNodes updates the tracker with the nodes of the cluster and with owned, the pools whose source is the tracker.
 // It remembers the templates of each group's nodes, because the group may later have no nodes. ObserveNodes returns the
-// orphans. An orphan is a group without nodes that neither the configuration nor earlier nodes assign to a pool. An
-// orphan belongs to every pool that may claim the orphan (mayClaim), because a group that was scaled to zero can still
-// grow.
+// orphans. An orphan is a group without nodes whose pool is unknown: neither the configuration nor earlier nodes assign
+// it to a pool. An orphan belongs to every pool that may claim the orphan (mayClaim), because a group that was scaled
+// to zero can still grow.
 func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
 	t.members.observe(nodes)
 	pools := map[string]bool{}
@@ -63,8 +63,7 @@ func (t *Tracker) Shared() (node string, groups []string) {
 	return node, groups
 }
 
-// seeAgain is the minimum time between two reads of a group's node templates. In a large cluster, such a read takes
-// long.
+// seeAgain is the minimum time between two reads of a group's node templates. In a large cluster, one read takes long.
 const seeAgain = 10 * time.Second
 
 // see remembers the templates of the pool's nodes, by group. A group without nodes keeps its templates.

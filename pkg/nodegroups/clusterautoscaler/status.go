@@ -78,7 +78,7 @@ type BackoffInfo struct {
 }
 
 // errFreeText is the error for the free-text status that cluster-autoscaler wrote before 1.30.
-var errFreeText = errors.New("it has the text format of a cluster autoscaler before 1.30, which is not supported; upgrade the autoscaler")
+var errFreeText = errors.New("the status has the text format of a cluster autoscaler before 1.30, which is not supported; upgrade the autoscaler")
 
 // parse parses the value of StatusKey. The returned status is Running or Initializing, and its groups are well-formed.
 func parse(data string) (*status, error) {
@@ -112,8 +112,8 @@ func parse(data string) (*status, error) {
 	return &status, nil
 }
 
-// check rejects negative counts, which no autoscaler writes. Negative counts could make the scheduler take a pool for
-// Full that is not.
+// check rejects negative counts, which no autoscaler writes. Because of a negative count, a pool that can grow could
+// become Full.
 func (h *health) check() error {
 	c := h.NodeCounts
 	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered); least < 0 {

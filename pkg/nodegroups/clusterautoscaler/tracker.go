@@ -86,8 +86,8 @@ type Group struct {
 	// expects.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target or Present rose, or no
-	// expected node was missing. While no node is missing, Progress is not published.
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or no
+	// node was upcoming. While no node is upcoming, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
 	// BackoffSince and BackoffSeen are when the group's backoff was first and last seen; zero without a backoff.
@@ -135,7 +135,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 		g := *group
 		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
-			g.Progress = time.Time{} // while no node is missing, Progress changes with every status
+			g.Progress = time.Time{} // while no node is upcoming, Progress changes with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -251,9 +251,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	return nil
 }
 
-// identify calls forget if another autoscaler process has written the status. Another process has written it if the
-// cluster's lastTransitionTime has changed and the cluster's health has not. (If the health changes during a restart,
-// the new process first writes Initializing.)
+// identify calls forget if another autoscaler process has written the status. This is the case if the cluster's
+// lastTransitionTime has changed and the cluster's health has not. (If the health changes during a restart, the new
+// process first writes Initializing.)
 func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
 	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {

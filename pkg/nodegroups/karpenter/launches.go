@@ -17,9 +17,9 @@ import (
 var NodeClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure is how long launches count as failing after the last failure. After an offering has had no
-	// capacity, a provider does not retry the offering for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
-	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
+	// rememberFailure is how long launches count as failing after the last failure. A provider does not retry an
+	// offering for 3 min after the offering had no capacity. During these 3 min, Karpenter creates no NodeClaim.
+	// Source: github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
 	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300 bytes.
 	maxMessage = 200
@@ -224,9 +224,9 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 }
 
 // coming returns the number of ordered nodes that do not exist yet. counted is this number by the NodePool's status.
-// While a NodeClaim is not launched, Karpenter does not update the status. The status then still counts nodes that are
-// gone, and does not count new nodes. In that case, coming counts the launched NodeClaims without a Node instead.
-// Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter, and state, Synced.
+// While a NodeClaim is not launched, Karpenter does not update the status. The old status counts nodes that are gone,
+// and does not count new nodes. Therefore coming then returns the number of launched NodeClaims without a Node. Source:
+// sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter, and state, Synced.
 func (l *Launches) coming(counted int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -127,7 +127,8 @@ func (n *nodePool) remaining() corev1.ResourceList {
 	return left
 }
 
-// cpuLabels are the providers' labels for the number of a node's CPUs. A NodePool can have requirements on them.
+// cpuLabels are the providers' labels for the number of a node's CPUs. A NodePool can have requirements on these
+// labels.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
 // leastCPU returns the smallest number of CPUs that a node of the NodePool can have; zero if unknown. leastCPU

@@ -36,8 +36,7 @@ var (
 
 // Memory is the part of the tracker's state that the leader publishes, so that the next leader can restore it.
 type Memory struct {
-	// Outages are the periods in which the NodePool could not be read, and those in which Karpenter did not use the
-	// NodePool.
+	// Outages are the periods in which the NodePool could not be read, or in which Karpenter did not use it.
 	Outages []nodegroups.Outage `json:"pauses,omitempty"`
 	// Present is the number of the NodePool's nodes that are not being removed. Ordered is the largest number of
 	// ordered nodes since Present last changed.
