@@ -238,8 +238,8 @@ func (m *members) restore(groups map[string]Group) {
 	}
 }
 
-// compare records how many nodes of each group were deleted while no tracker ran. This is the remembered number of
-// nodes minus the number of remaining nodes. Remaining nodes were created no later than the newest remembered node.
+// compare records how many nodes of each group were deleted while no tracker ran. It subtracts the number of remaining
+// nodes from the remembered number. Remaining nodes are those created no later than the newest remembered node.
 func (m *members) compare() {
 	for name, before := range m.before {
 		old := 0

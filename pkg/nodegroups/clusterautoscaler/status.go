@@ -112,8 +112,8 @@ func parse(data string) (*status, error) {
 	return &status, nil
 }
 
-// check rejects negative counts, which no autoscaler writes. Because of a negative count, a pool that can grow could
-// become Full.
+// check rejects negative counts, which no autoscaler writes. With a negative count, a pool that can grow could count as
+// Full.
 func (h *health) check() error {
 	c := h.NodeCounts
 	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered); least < 0 {

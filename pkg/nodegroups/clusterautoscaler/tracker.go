@@ -251,9 +251,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	return nil
 }
 
-// identify calls forget if another autoscaler process has written the status. This is the case if the cluster's
-// lastTransitionTime has changed and the cluster's health has not. (If the health changes during a restart, the new
-// process first writes Initializing.)
+// identify calls forget if another autoscaler process has written the status. The sign of another process is that the
+// lastTransitionTime of the cluster's health has changed, but the health has not. (If the health changes during a
+// restart, the new process first writes Initializing.)
 func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
 	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
