@@ -32,7 +32,7 @@ func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderE
 		if !apierrors.IsConflict(err) || record.HolderIdentity != "" {
 			return err
 		}
-		// The release of the lease lost a race with a renewal that was in flight, so this process still holds the
+		// A renewal that was in flight has changed the lease, so the release failed and this process still holds the
 		// lease. Without a second try, no process could lead until the lease expires.
 		current, _, getErr := l.Get(ctx)
 		if getErr != nil || current.HolderIdentity != l.Identity() {
@@ -44,16 +44,18 @@ func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderE
 
 func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, write func() error) error {
 	if record.HolderIdentity != l.Identity() {
-		l.leadership.End() // before the lease is released, not after
+		l.leadership.End() // the leadership must end before the lease is released
 		return write()
 	}
 	asked := time.Now()
 	if l.leadership.Ended(asked) {
-		// The lease expired while this process was stopped. If no other process took it, leader election would renew
-		// it, although the cache is stale. Because of the error, leader election gives up and the process ends.
+		// The lease expired while this process was paused, so the cache of this process is stale. If no other process
+		// took the lease, leader election would renew it. This error makes leader election give up, and the process
+		// exits.
 		return errors.New("the lease has expired: this scheduler must restart")
 	}
-	// Other processes count the lease from when they see this write, which is later.
+	// Other processes measure the lease's duration from the time at which they see this write. That is later than
+	// asked.
 	if err := write(); err != nil {
 		return err
 	}

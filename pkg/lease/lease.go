@@ -16,10 +16,10 @@ import (
 // ErrNotLeading is returned for requests before the leadership begins and after it has ended.
 var ErrNotLeading = errors.New("this scheduler's lease has expired: another scheduler may lead now")
 
-// Leadership tracks the lease of this process. A scheduler that was stopped for longer than the lease lasts (a frozen
-// process, a paused machine) resumes with a stale cache. It would bind pods to nodes that another leader has filled
-// meanwhile, because leader election notices the lost lease only afterwards. Therefore its bindings end with the lease,
-// and an expired lease is not renewed: the process has to restart. With a nil Leadership, Bound and Pods set no limit.
+// Leadership tracks the lease of this process. If a process or its machine is paused for longer than the lease lasts,
+// the process resumes with a stale cache. Leader election notices the lost lease only later. Until then, the process
+// could bind pods to nodes that another leader has filled meanwhile. Therefore the process binds pods only before its
+// lease expires. It never renews an expired lease, and has to restart. Bound and Pods of a nil Leadership set no limit.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context
@@ -58,11 +58,12 @@ func (l *Leadership) Extend(until time.Time) {
 	l.until = until
 }
 
-// End records that this process gives up its lease. After that, the process does nothing more as the leader.
+// End records that this process gives up its lease. After this call, the process must not act as the leader.
 func (l *Leadership) End() { l.end(ErrNotLeading) }
 
-// Ended reports whether the leadership has ended: the process has led and cannot be sure that it still leads. It checks
-// two clocks: the monotonic clock stands still while a machine is suspended, and the wall clock may be set back.
+// Ended reports whether the leadership has ended. The leadership has ended if the process has led and cannot be sure
+// that it still leads. Ended checks both the monotonic clock, which stops while a machine is suspended, and the wall
+// clock, which may be set back.
 func (l *Leadership) Ended(now time.Time) bool {
 	l.mu.Lock()
 	over := !l.until.IsZero() && (!now.Before(l.until) || !now.Round(0).Before(l.until.Round(0)))
@@ -84,9 +85,9 @@ func (l *Leadership) check() error {
 	return nil
 }
 
-// Bound returns a context that ends with the leadership, or an error if the process does not lead. The context has no
-// deadline. With a deadline, client-go would reject a request at once if the rate limit delays the request beyond the
-// deadline, although the lease may be renewed before that.
+// Bound returns a context that is canceled when the leadership ends. If the process does not lead, Bound returns an
+// error. The context has no deadline. With a deadline, client-go would reject a request at once if the rate limiter
+// would delay it beyond the deadline. But the lease may be renewed before the deadline.
 func (l *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		return ctx, func() {}, nil
@@ -99,8 +100,8 @@ func (l *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	return bounded, func() { stop(); cancel(nil) }, nil
 }
 
-// Pods returns a client for pods that is made from config and shares the rate limit of the client shared. It checks the
-// leadership again after the rate limit has let a request pass. If l or config is nil, Pods returns shared.
+// Pods returns a client for pods. The client is made from config and uses the rate limiter of shared. After the rate
+// limiter has let a request pass, the client checks the leadership again. If l or config is nil, Pods returns shared.
 func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interface) (typedcorev1.PodsGetter, error) {
 	if l == nil || config == nil {
 		return shared, nil
@@ -111,10 +112,10 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 	return typedcorev1.NewForConfig(config)
 }
 
-// Fence blocks all writes of the client while this process does not lead. This covers writes that happen outside the
-// scheduling cycle and do not check the lease themselves, such as preemption's deletions and queued API calls. The
-// client must be part of a kubernetes.Clientset and must not be in use yet. Fence covers all clients of the Clientset,
-// because they share one http.Client.
+// Fence makes the client reject all writes while this process does not lead. Some writes happen outside the scheduling
+// cycle and do not check the lease themselves, such as preemption's pod deletions and queued API calls. The client must
+// be part of a kubernetes.Clientset and must not be in use yet. Fence applies to all clients of the Clientset, because
+// these clients share one http.Client.
 func (l *Leadership) Fence(client rest.Interface) error {
 	c, ok := client.(*rest.RESTClient)
 	if !ok || c == nil || c.Client == nil {
@@ -128,7 +129,7 @@ func (l *Leadership) Fence(client rest.Interface) error {
 	return nil
 }
 
-// fence lets requests pass while the process leads.
+// fence is a RoundTripper that rejects requests while the process does not lead.
 type fence struct {
 	next       http.RoundTripper
 	leadership *Leadership

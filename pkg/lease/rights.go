@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// rightsGrace bounds how long a starting process waits for missing rights, because its RBAC objects may be created
-	// a moment after it. The process checks its rights every rightsRetry.
+	// rightsGrace is how long a starting process waits for missing rights. The process waits because its RBAC objects
+	// may be created a moment after the process starts. While it waits, it checks its rights every rightsRetry.
 	rightsGrace, rightsRetry = 10 * time.Second, time.Second
-	// rightsInterval is the time between later checks.
+	// rightsInterval is the time between two checks of Watch.
 	rightsInterval = 30 * time.Second
 )
 
-// Rights checks the rights that a process needs for its lease. Without them the process would be a Ready standby that
-// can never take over, because leader election retries for ever.
+// Rights checks the RBAC rights that a process needs for its lease. Without these rights, leader election would retry
+// for ever. The process would then be a Ready standby that can never become the leader.
 type Rights struct {
 	// Client must not be fenced by a Leadership.
 	Client kubernetes.Interface
-	// Namespace and Name are those of the lease.
+	// Namespace and Name are the lease's namespace and name.
 	Namespace, Name string
 	Clock           clock.Clock
 }
 
-// Await returns nil when the process has the rights, or if they cannot be checked. After 10 s without the rights, it
-// returns an error that lists those that are missing.
+// Await returns nil when the process has the rights, or if they cannot be checked. After 10 s without the rights, Await
+// returns an error that lists the missing rights.
 func (r *Rights) Await(ctx context.Context) error {
 	for begun := r.Clock.Now(); ; {
 		err := r.missing(ctx)
@@ -50,8 +50,8 @@ func (r *Rights) Await(ctx context.Context) error {
 	}
 }
 
-// Watch calls lost, once, when the process has lost the rights. Two checks in a row, 30 s apart, must find rights
-// missing. Watch returns after that call, or when the context ends.
+// Watch calls lost once two checks in a row, 30 s apart, have found that rights are missing. Watch returns after the
+// call of lost, or when the context ends.
 func (r *Rights) Watch(ctx context.Context, lost func(error)) {
 	for inARow := 0; ; {
 		select {
@@ -84,12 +84,12 @@ func (r *Rights) missing(ctx context.Context) error {
 	if len(verbs) == 0 {
 		return nil
 	}
-	return fmt.Errorf(`leases.coordination.k8s.io %q is forbidden: this process may not %s it in the namespace %s: the manifests give it rights to one lease in its own namespace. `+
+	return fmt.Errorf(`leases.coordination.k8s.io %q is forbidden: this process may not %s this lease in the namespace %s. The manifests give the process rights to one lease in its own namespace. `+
 		`Check resourceName and resourceNamespace of leaderElection in the configuration`, r.Name, strings.Join(verbs, " or "), r.Namespace)
 }
 
-// denied reports whether the process certainly lacks the right to the verb on its lease. A missing right to create
-// counts only if the lease does not exist.
+// denied reports whether the process lacks the right to the verb on its lease. If the right cannot be checked, denied
+// returns false. A missing right to create counts only if the lease does not exist.
 func (r *Rights) denied(ctx context.Context, verb string) bool {
 	attributes := &authorizationv1.ResourceAttributes{Group: coordinationv1.GroupName, Resource: "leases", Namespace: r.Namespace, Name: r.Name, Verb: verb}
 	if verb == "create" {

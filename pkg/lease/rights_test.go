@@ -56,9 +56,9 @@ func TestRightsMissing(t *testing.T) {
 		want              string
 	}{
 		{name: "all", may: "get update create"},
-		{name: "nothing", want: "may not get or update or create it in the namespace mine"},
-		{name: "no update", may: "get create", want: "may not update it"},
-		{name: "no create", may: "get update", want: "may not create it"},
+		{name: "nothing", want: "may not get or update or create this lease in the namespace mine"},
+		{name: "no update", may: "get create", want: "may not update this lease"},
+		{name: "no create", may: "get update", want: "may not create this lease"},
 		{name: "no create of what exists", may: "get update", exists: true},
 		{name: "the authorizer is broken", broken: "a webhook is down"},
 		{name: "nobody answers", err: errors.New("no")},

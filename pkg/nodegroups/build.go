@@ -46,7 +46,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
 			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
-			j.Groups[k] = p.Groups[k].GroupStatus // build may have changed its state because of starting nodes
+			j.Groups[k] = p.Groups[k].GroupStatus // starting nodes may have changed the group's state
 		}
 		j = j.Summarized()
 		p.State, p.Reason, p.Until, p.Since = j.State, j.Reason, j.Until, now
@@ -151,7 +151,7 @@ func Restored(name string, state State, code string, g Group) Group {
 	return g
 }
 
-// follow copies each time from old, the same group in the previous view, unless a change since then resets that time.
+// follow copies times from old, the same group in the previous view. A time that a change has reset is not copied.
 func (g *Group) follow(old *Group, now time.Time) {
 	if old.State == g.State && !old.Since.After(now) {
 		g.Since = old.Since

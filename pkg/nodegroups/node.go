@@ -18,8 +18,7 @@ type passingTaint struct {
 }
 
 // passingTaints lists the known temporary taints. The first entry that matches a key applies. A temporary taint that is
-// missing here counts as lasting. While all nodes of a pool have such a taint, pods that do not tolerate the taint
-// burst.
+// missing here counts as lasting. While all nodes of a pool have this taint, pods that do not tolerate it burst.
 var passingTaints = []passingTaint{
 	// Taints of Kubernetes for node conditions, cordons, and nodes that the cloud provider has not initialized yet.
 	{corev1.TaintNodeNotReady, true},
@@ -161,8 +160,8 @@ func IsStarting(node *corev1.Node) bool {
 // toBeDeletedTaint is the taint of nodes that the cluster autoscaler is removing.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// disruptedTaint is the taint of nodes that Karpenter is removing. Karpenter no longer counts them in the NodePool's
-// status.
+// disruptedTaint is the taint of nodes that Karpenter is removing. Karpenter no longer counts these nodes in the
+// NodePool's status.
 const disruptedTaint = "karpenter.sh/disrupted"
 
 // IsLeaving reports whether the node is being removed.

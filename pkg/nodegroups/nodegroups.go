@@ -32,7 +32,7 @@ var States = []State{CanGrow, Growing, Full, Unknown}
 
 // Reason explains a state or a decision.
 type Reason struct {
-	// Code is an upper-camel-case word. The set of codes is bounded, so that a metric label can have them as values.
+	// Code is an upper-camel-case word. The set of codes is bounded, so that codes can be values of a metric label.
 	Code string `json:"code"`
 	// Sentence is static text for events and statuses.
 	Sentence string `json:"message,omitempty"`
@@ -87,8 +87,8 @@ type GroupStatus struct {
 	// Version changes when the number of ordered nodes changes, when the limits change, and when another autoscaler
 	// process takes over. A pod that the group declined before the change no longer counts as declined.
 	Version string `json:"-"`
-	// Remaining is the amount of each resource that a CanGrow group may still order; nil if the group has no limits or
-	// they are unknown. The group cannot grow for a pod whose request for a resource exceeds Remaining.
+	// Remaining is the amount of each resource that a CanGrow group may still order; nil if the limits are unknown or
+	// there are none. The group cannot grow for a pod whose request for a resource exceeds Remaining.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
 	// BackingOff is set if the autoscaler cannot grow the group now, but may grow it later. A group that is backing off
 	// does not count as declining pods.
@@ -102,7 +102,8 @@ type GroupStatus struct {
 	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
-// bySummary lists the states in order of precedence. A pool's state is the first of them that any of its groups has.
+// bySummary lists the states in order of precedence. A pool's state is the first state in this list that one of the
+// pool's groups has.
 var bySummary = []State{Growing, CanGrow, Unknown, Full}
 
 // Summarized returns the status with State, Reason and Until derived from the groups. Reason is the reason of the first
@@ -145,7 +146,7 @@ type Group struct {
 	LastActivity time.Time `json:"moved,omitzero"`
 	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`
-	// Nodes is the number of the group's nodes. Starting counts those of them that are not usable yet, are not being
+	// Nodes is the number of the group's nodes. Starting is the number of nodes that are not usable yet, are not being
 	// removed, and are younger than the provisionGrace.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`

@@ -19,8 +19,8 @@ import (
 // settleTime is the longest time that a node takes to report its devices after it has become ready.
 const settleTime = 30 * time.Second
 
-// maxTemplates bounds the number of templates of a group. Usually, a group exceeds it because of labels that differ
-// from node to node, such as a timestamp or an owner. The templates then leave such labels out.
+// maxTemplates bounds the number of templates of a group. A group usually exceeds the bound because of labels that
+// differ from node to node, such as a timestamp or an owner. Its templates leave these labels out.
 const maxTemplates = 50
 
 // templates returns the templates of the nodes, in a stable order, and when the templates next change without an event;

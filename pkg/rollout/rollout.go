@@ -1,5 +1,6 @@
-// Package rollout computes whether a Deployment's rollout frees capacity for its new pods by itself. It is pure, and
-// follows the Deployment controller's own arithmetic (reconcileOldReplicaSets in pkg/controller/deployment/rolling.go).
+// Package rollout computes whether a Deployment's rollout will free capacity for its new pods by deleting old pods. The
+// package has no side effects. It uses the same arithmetic as the Deployment controller (reconcileOldReplicaSets in
+// pkg/controller/deployment/rolling.go).
 package rollout
 
 import (
@@ -17,11 +18,12 @@ import (
 const (
 	// revisionAnnotation numbers a Deployment's ReplicaSets. The newest ReplicaSet has the highest number.
 	revisionAnnotation = "deployment.kubernetes.io/revision"
-	// deadlineExceeded is the reason of the condition Progressing of a Deployment that makes no progress
+	// deadlineExceeded is the reason in a Deployment's condition Progressing if its rollout makes no progress
 	// (TimedOutReason in pkg/controller/deployment/util).
 	deadlineExceeded = "ProgressDeadlineExceeded"
 
-	// defaultDeadline is the API's default of progressDeadlineSeconds. It also bounds rollouts without a deadline.
+	// defaultDeadline is the API's default of progressDeadlineSeconds. It also applies to Deployments without a
+	// deadline.
 	defaultDeadline = 600 * time.Second
 	// defaultGrace is the API's default of terminationGracePeriodSeconds.
 	defaultGrace = 30 * time.Second
@@ -31,7 +33,7 @@ const (
 type Rollout struct {
 	// Deployment and New are the UIDs of the Deployment and of its newest ReplicaSet.
 	Deployment, New types.UID
-	// Old is spec.replicas of each other ReplicaSet of the Deployment.
+	// Old maps the UID of each other ReplicaSet of the Deployment to its spec.replicas.
 	Old map[types.UID]int
 	// Wanted is spec.replicas of the newest ReplicaSet.
 	Wanted int
@@ -39,16 +41,16 @@ type Rollout struct {
 	Replacing bool
 	// Grace is the longest termination grace period of the Deployment's pods.
 	Grace time.Duration
-	// Deadline bounds how long the rollout may make no progress.
+	// Deadline is how long the rollout may go without progress.
 	Deadline time.Duration
 
-	spare   int  // spec.replicas of all ReplicaSets, minus the number of pods that must be available
-	stopped bool // no old pod is deleted before a new pod is available, or no old pod is deleted at all
+	spare   int  // the sum of spec.replicas of all ReplicaSets, minus the number of pods that must be available
+	stopped bool // the controller deletes no old pod before a new pod is available, or no old pod at all
 }
 
-// Of returns the rollout whose new pods belong to the ReplicaSet with the UID own. It returns nil if own is not the
-// newest ReplicaSet of the Deployment or is its only one, or if the Deployment does not use rolling updates. all may
-// contain ReplicaSets of other Deployments.
+// Of returns the rollout of the Deployment d. own is the UID of the ReplicaSet with the new pods. Of returns nil if own
+// is not d's newest ReplicaSet, if d has no other ReplicaSet, or if d does not use rolling updates. all may contain
+// ReplicaSets of other Deployments.
 func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout {
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
@@ -84,8 +86,9 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	return r
 }
 
-// GoesOn reports whether the Deployment controller will delete old pods while this many new pods are pending. It
-// deletes some if some pods may be unavailable. If no pod may be unavailable, the rollout waits for the new pods.
+// GoesOn reports whether the Deployment controller will delete old pods while the given number of new pods are pending.
+// The controller deletes old pods only if there are more pods than must be available, without counting pending pods. If
+// maxUnavailable is 0, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
 func replicas(n *int32) int {
@@ -117,8 +120,8 @@ func isStuck(d *appsv1.Deployment) bool {
 	return false
 }
 
-// maxUnavailable returns how many pods may be unavailable. A percentage is rounded down. If both it and maxSurge are 0,
-// which would allow no progress, the result is 1.
+// maxUnavailable returns how many pods may be unavailable. A percentage is rounded down. If maxUnavailable and maxSurge
+// are both 0, the rollout could make no progress. In that case, the result is 1.
 func maxUnavailable(d *appsv1.Deployment) int {
 	wanted := replicas(d.Spec.Replicas)
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%") // the API's defaults

@@ -1,5 +1,5 @@
-// Package scalein computes deletion costs, so that a ReplicaSet deletes its pods in the reverse order of the pools. It
-// is pure.
+// Package scalein computes pod deletion costs, so that a ReplicaSet deletes its pods in the last pool first. The
+// package has no side effects.
 package scalein
 
 import (
@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	// CostAnnotation is read by the ReplicaSet controller. Of pods that are equally ready, it deletes those with the
-	// lowest cost first. A pod without the annotation has the cost 0.
+	// CostAnnotation is read by the ReplicaSet controller. Among pods that are equally ready, the controller deletes
+	// the pods with the lowest cost first. A pod without the annotation has the cost 0.
 	CostAnnotation = corev1.PodDeletionCost
 	// PoolAnnotation names the pool that a pod is in.
 	PoolAnnotation = "poolpriority.dev/pool"
-	// OwnCostAnnotation is the cost that we wrote. If the pod's cost differs, another component wrote it.
+	// OwnCostAnnotation is the cost that we wrote. If CostAnnotation has another value, another component wrote that
+	// value.
 	OwnCostAnnotation = "poolpriority.dev/pod-deletion-cost"
 
 	// step is the distance between the costs of neighbouring pools.
 	step = 1000
 )
 
-// Cost returns the deletion cost of pods on nodes with these labels. In regular pools it is positive, and higher in
-// better-ranked pools. In burst pools it is negative, and lower in worse-ranked pools. Pods without a cost (0) are thus
-// deleted after the pods of burst pools and before our pods on VMs. On unlisted nodes the cost is lower than in the
-// last regular pool. On a virtual kubelet in no burst pool, which the scheduler does not use, it is the cost of the
-// first burst pool.
+// Cost returns the deletion cost of pods on nodes with these labels. In regular pools, the cost is positive, and the
+// first pool has the highest cost. In burst pools, the cost is negative, and the last pool has the lowest cost.
+// Therefore pods without a cost (0) are deleted after pods in burst pools, and before this scheduler's pods on VMs. On
+// unlisted nodes, the cost is positive and lower than in the last regular pool. The scheduler does not use virtual
+// kubelet nodes outside the burst pools. Pods there have the same cost as in the first burst pool.
 func Cost(pools pool.List, nodeLabels map[string]string) int {
 	switch rank, i := pools.RankOf(nodeLabels); {
 	case rank == pool.Excluded:
@@ -42,8 +43,9 @@ func Cost(pools pool.List, nodeLabels map[string]string) int {
 }
 
 // Annotations returns the annotations to change on a pod that is bound to a node with these labels. current are the
-// annotations that the pod has. An empty value removes an annotation. foreign is set if another component has changed
-// the cost since we wrote it. Such a cost stays, and so does a cost that the pod had before we wrote any.
+// annotations that the pod has. An annotation with an empty value must be removed. foreign is set if another component
+// has changed the cost since we wrote it. A cost that another component wrote stays, even if the pod had it before we
+// wrote a cost.
 func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}
 	want := func(key, value string) {
@@ -69,8 +71,8 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 	return wanted, false
 }
 
-// Undo returns our annotations that must be removed from a pod of another scheduler. Their values are empty, as in
-// Annotations. A cost is ours if it has the value that we wrote. A different value stays.
+// Undo returns those of our annotations that must be removed from a pod of another scheduler, with empty values. The
+// cost is removed only if it still has the value that we wrote.
 func Undo(current map[string]string) map[string]string {
 	unwanted := map[string]string{}
 	cost, set := current[CostAnnotation]

@@ -35,13 +35,13 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 	}
 	j.Groups = s.groups(nodes, problem, now)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.GroupStatus) bool { return len(g.Seen) == 0 }) {
-		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // from then on, a group without Seen has templates
+		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // at that time, a group without Seen gets templates
 	}
 	return j.Summarized()
 }
 
-// groups returns the pool's groups. If there is a problem with the status, it returns the remembered groups with their
-// nodes, so that their history is kept. Without remembered groups, it returns one Open group.
+// groups returns the pool's groups. If the status has a problem, it returns the remembered groups as Unknown, with
+// their nodes, so that each group's history is kept. If the tracker remembers no groups, it returns one Open group.
 func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.GroupStatus) {
 	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)
@@ -75,8 +75,9 @@ func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time
 	return groups
 }
 
-// split returns the pool's nodes in three parts: those in its groups, by group, those in groups that are not the
-// pool's, and those that do not show their group.
+// split divides the pool's nodes into three parts. byGroup has the nodes in each of the pool's groups. elsewhere has
+// the nodes that are in none of the pool's groups. anywhere has the nodes whose providerID and labels do not identify
+// their group.
 func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
 	byGroup = map[string][]*corev1.Node{}
 	for _, node := range nodes {
@@ -98,7 +99,8 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 	return byGroup, elsewhere, anywhere
 }
 
-// has reports whether the group belongs to the pool, or may belong to it because its pool is not known.
+// has reports whether the group belongs to the pool, or is an orphan that may belong to the pool. hasNodes is set if
+// nodes of the pool are in the group.
 func (s Source) has(group string, hasNodes bool) bool {
 	t, g := s.Tracker, s.Groups
 	if len(g.patterns) > 0 {
@@ -107,13 +109,13 @@ func (s Source) has(group string, hasNodes bool) bool {
 	return hasNodes || g.owns(group) || g.pool != "" && t.memory[group].Pool == g.pool || t.orphans[group] && g.mayClaim(group)
 }
 
-// notScaled returns a group for nodes that are in no group of the autoscaler. It cannot grow.
+// notScaled returns a Full group for nodes that are in no group of the autoscaler.
 func notScaled(nodes []*corev1.Node) nodegroups.GroupStatus {
 	most := len(nodes)
 	return nodegroups.GroupStatus{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most}
 }
 
-// none returns the only group of a pool that has no group in the status.
+// none is for a pool that has no group in the status. It returns one Unknown group with all nodes of the pool.
 func (s Source) none(nodes []*corev1.Node) []nodegroups.GroupStatus {
 	var names []string
 	for i := range s.Tracker.groups {
@@ -127,7 +129,8 @@ func (s Source) none(nodes []*corev1.Node) []nodegroups.GroupStatus {
 	return []nodegroups.GroupStatus{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
 }
 
-// group returns the group with its current nodes, and the templates of its earlier or expected nodes.
+// group returns the group with its current nodes and the templates of its earlier nodes. If the group has neither, New
+// describes its expected nodes.
 func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatus {
 	j := nodegroups.GroupStatus{Name: name, Members: members}
 	if m := s.Tracker.memory[name]; m.Pool == s.Groups.pool {
@@ -139,7 +142,7 @@ func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatu
 	return j
 }
 
-// unknown returns a remembered group as Unknown. If first is set, its reason has the problem's detail.
+// unknown returns a remembered group as Unknown. If first is set, the group's reason includes the problem's detail.
 func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.Reason, first bool) nodegroups.GroupStatus {
 	j := s.group(name, members)
 	j.State, j.Reason = nodegroups.Unknown, problem.With("%s", name)
@@ -165,7 +168,7 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 			usable++
 		}
 	}
-	// Nodes that came after the status was written count at once.
+	// Nodes that became usable after the status was written are no longer missing.
 	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
 	t.evaluate(&j, g, missing, s.Graces, now)
 	if j.State == nodegroups.Growing {
@@ -178,10 +181,10 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	return j
 }
 
-// inhabited has the groups that have nodes by the autoscaler's status. spread assigns the nodes of rest, which do not
-// show their group, to the inhabited groups without known nodes. If there are no such groups, it assigns them to all
-// groups without known nodes. Several such groups cannot be told apart, and become one. If all groups have known nodes,
-// rest becomes one more group.
+// spread assigns the nodes of rest, whose group is unknown, to the groups without known nodes. If some of these groups
+// are inhabited, that is, have nodes by the autoscaler's status, only the inhabited groups get nodes. If several groups
+// can get the nodes, spread merges these groups into one. If all groups have known nodes, spread adds rest as a further
+// group.
 func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabited map[string]bool) []nodegroups.GroupStatus {
 	var told, empty, homes []nodegroups.GroupStatus
 	for _, g := range groups {
@@ -198,7 +201,7 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	if len(homes) > 0 {
 		told = append(told, empty...)
 	} else {
-		homes, open = empty, len(empty) > 1 // any of these groups may have the nodes, and the others may get nodes of any template
+		homes, open = empty, len(empty) > 1 // the nodes may be in any of these groups, and the templates of the other groups are unknown
 	}
 	if len(homes) == 0 {
 		return append(told, rest)
@@ -208,7 +211,7 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	all := nodegroups.GroupStatus{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
-		if homes[i].MaxNodes != nil { // nil only without a status
+		if homes[i].MaxNodes != nil { // nil only if there is no usable status
 			most += *homes[i].MaxNodes
 			all.MaxNodes = &most
 		}
@@ -222,8 +225,8 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	return append(told, all)
 }
 
-// evaluate sets a group's state and reason, and when the state next changes without an event. missing is the number of
-// ordered nodes that have not come.
+// evaluate sets j's State and Reason, and sets Until to the time at which the state next changes without an event.
+// missing is the number of ordered nodes that the autoscaler still expects.
 func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
 	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.removals[g.Name])
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {
@@ -238,7 +241,7 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 	}
 	inBackoff := !m.BackoffSeen.IsZero() && (backoffEnds.IsZero() || now.Before(backoffEnds))
 	backoffFull := m.BackoffSince.Add(graces.Backoff)
-	// The autoscaler skips an unhealthy group like one in backoff.
+	// The autoscaler does not scale up an unhealthy group or a group in backoff.
 	unhealthy, unhealthyFull := !m.UnhealthySince.IsZero(), m.UnhealthySince.Add(graces.Backoff)
 
 	switch {

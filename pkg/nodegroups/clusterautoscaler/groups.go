@@ -13,7 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// agentPoolLabels are AKS's labels for the agent pool of a node: the current label and the legacy one.
+// agentPoolLabels are the current and the legacy AKS label for a node's agent pool.
 var agentPoolLabels = []string{"kubernetes.azure.com/agentpool", "agentpool"}
 
 // Groups decides which node groups belong to one pool.
@@ -28,7 +28,7 @@ type Groups struct {
 // configuration names no groups, the pool has the groups of its nodes.
 func GroupsOf(p *configv1.Pool) Groups {
 	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: labels.Everything()}
-	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // as validated
+	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // there is no error: the configuration was validated
 		g.selector = selector
 	}
 	if len(g.patterns) > 0 {
@@ -47,7 +47,8 @@ func GroupsOf(p *configv1.Pool) Groups {
 	return g
 }
 
-// mayHave reports whether nodes of this template may match the pool's selector, as far as their labels are known.
+// mayHave reports whether nodes of this template may match the pool's node selector. It ignores requirements on place
+// labels and on varied labels, because these labels may have any value.
 func (g Groups) mayHave(template nodegroups.NodeTemplate) bool {
 	requirements, _ := g.selector.Requirements()
 	return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
@@ -55,7 +56,7 @@ func (g Groups) mayHave(template nodegroups.NodeTemplate) bool {
 	})
 }
 
-// owns reports whether the configuration names the node group.
+// owns reports whether the pool's configuration names the node group.
 func (g Groups) owns(name string) bool {
 	for _, pattern := range g.patterns {
 		if ok, err := path.Match(pattern, name); ok && err == nil {
@@ -65,14 +66,14 @@ func (g Groups) owns(name string) bool {
 	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) })
 }
 
-// mayClaim reports whether an orphaned node group may be the pool's. That is so if the configuration names no groups,
-// or if it names a Windows agent pool whose scale set has the group's name.
+// mayClaim reports whether an orphaned node group may belong to the pool. It returns true if the pool's configuration
+// names no groups, or if it names a Windows agent pool whose scale set has the group's name.
 func (g Groups) mayClaim(name string) bool {
 	return len(g.patterns)+len(g.agentPools) == 0 ||
 		slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, name) })
 }
 
-// labelsOf returns the labels that the group's name implies for its nodes, each with its possible values.
+// labelsOf returns the node labels that the group's name implies, each with its possible values.
 func labelsOf(group string) map[string][]string {
 	agentPool, sku, hasSize := strings.Cut(group, "/")
 	if !hasSize {
@@ -105,8 +106,8 @@ func isWindowsVMSS(agentPool, name string) bool {
 	return agentPool != "" && strings.EqualFold(name, "aks"+agentPool)
 }
 
-// isVirtualMachines reports whether name is the name of one size of an AKS agent pool of type VirtualMachines,
-// <pool>/<sku>.
+// isVirtualMachines reports whether name is <pool>/<sku>, the node group of one VM size in an AKS agent pool of type
+// VirtualMachines.
 func isVirtualMachines(agentPool, name string) bool {
 	prefix, sku, found := strings.Cut(name, "/")
 	return found && sku != "" && strings.EqualFold(prefix, agentPool)

@@ -11,39 +11,39 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// members tracks the nodes of each group. The autoscaler writes its status at the end of a loop, with the targets after
-// the loop's own scale-ups. It taints a node, deletes it seconds later, and only then lowers the target. The nodes
-// therefore show earlier than the status that a group is below its maximum.
+// members tracks the nodes of each group. At the end of a loop, the autoscaler writes its status with the target sizes
+// after that loop's scale-ups. To remove a node, the autoscaler taints the node, deletes it seconds later, and only
+// then lowers the target. Therefore the nodes show that a group is below its maximum before the status shows it.
 type members struct {
 	observations int
 	writes       int // how many statuses the autoscaler has written
 	byName       map[string]*member
 	leaving      map[string]int   // by group: how many nodes are being removed
-	removals     map[string][]int // by group: the value of writes at each deletion of a node that the target may still include, the oldest first
-	strays       map[place]int    // by place that is in no group of the last status: how many nodes were deleted since
-	targets      map[string]int   // by group, of the last status
+	removals     map[string][]int // by group: one entry for each deleted node that the target may still include, with the value of writes at its deletion, the oldest first
+	strays       map[place]int    // by place, if the place is in no group of the last status: the number of nodes that were deleted since that status
+	targets      map[string]int   // by group: the target size in the last status
 	names        []string         // the groups of the last readable status
 	groups       map[place][]string
-	before       map[string]inhabitants // by group: the nodes that another tracker saw; nil after the first observe
+	before       map[string]inhabitants // by group: the restored summary of the nodes that another tracker saw; nil after the first call of observe
 }
 
 type member struct {
-	seenAt  int // the observation in which the node was last there
-	ownedAt int // the observation in which it was last in a pool whose source is the autoscaler
+	seenAt  int // the last observation in which the node existed
+	ownedAt int // the last observation in which the node was in a pool whose source is the autoscaler
 	made    time.Time
 	place   place
 	groups  []string
 }
 
-// removalStatuses is the number of statuses after which a deleted node no longer counts in the target. The loop of the
-// first of these statuses may have begun before the deletion.
+// removalStatuses is the number of statuses after a node's deletion until the target no longer includes the node. The
+// first status may still include it, because its loop may have begun before the deletion.
 const removalStatuses = 2
 
 func newMembers() *members {
 	return &members{byName: map[string]*member{}, leaving: map[string]int{}, removals: map[string][]int{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
 }
 
-// written records a new status. A target that fell accounts for deleted nodes.
+// written records a new status. If a group's target fell by n, written drops the group's n oldest removals.
 func (m *members) written(groups []nodeGroup) {
 	for p, n := range m.strays {
 		for i := range groups {
@@ -76,7 +76,7 @@ func (m *members) written(groups []nodeGroup) {
 	}
 }
 
-// are sets the names of the groups. While there is no status, the names of the last one stay.
+// are sets the names of the groups. While no status can be read, the names from the last readable status stay.
 func (m *members) are(names []string) {
 	m.names = names
 	clear(m.groups)
@@ -105,7 +105,7 @@ func (m *members) observe(nodes []*corev1.Node) {
 			continue
 		}
 		delete(m.byName, name)
-		groups := m.groupsAt(known.place) // a newer status may list other groups than those known when the node was there
+		groups := m.groupsAt(known.place) // not known.groups: a newer status may list other groups
 		for _, group := range groups {
 			m.removed(group, 1, m.writes)
 		}
@@ -118,8 +118,8 @@ func (m *members) observe(nodes []*corev1.Node) {
 	}
 }
 
-// unowned returns the nodes in none of the owned pools, except for nodes of a group that has a node in one of these
-// pools.
+// unowned returns the nodes that are in none of the owned pools. It leaves out nodes whose group also has a node in an
+// owned pool.
 func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.Node {
 	claimed, all := map[string]bool{}, 0
 	for i := range owned {
@@ -175,13 +175,14 @@ func (p place) holds(group string) bool {
 	return isVMSS(p.agentPool, group) || isVirtualMachines(p.agentPool, group) && strings.EqualFold(sku, p.size) || isWindowsVMSS(p.agentPool, group)
 }
 
-// groupsOf returns the node groups of the node, and whether the node shows its group at all.
+// groupsOf returns the node groups that the node may be in. placed reports whether the node's providerID or labels
+// identify its group.
 func (m *members) groupsOf(node *corev1.Node) (names []string, placed bool) {
 	p := placeOf(node)
 	return m.groupsAt(p), p != (place{})
 }
 
-// groupsAt returns the node groups of the place. It looks them up once for each status.
+// groupsAt returns the node groups of the place. It caches the groups until the next status.
 func (m *members) groupsAt(p place) []string {
 	found, ok := m.groups[p]
 	if ok || p == (place{}) {
@@ -196,10 +197,12 @@ func (m *members) groupsAt(p place) []string {
 	return found
 }
 
-// maxRemovals bounds the number of deleted nodes that removed records at once. A published state can have any number.
+// maxRemovals is the maximum number of deleted nodes that one call of removed records. A restored state can have any
+// number.
 const maxRemovals = 20_000
 
-// inhabitants summarizes a group's nodes for the published state, where all names would take too much space.
+// inhabitants summarizes a group's nodes for the published state. There, the names of all nodes would take too much
+// space.
 type inhabitants struct {
 	nodes  int
 	newest time.Time // when the newest node was created
@@ -235,8 +238,8 @@ func (m *members) restore(groups map[string]Group) {
 	}
 }
 
-// compare counts the nodes that were deleted while no tracker ran: the remembered number of nodes, minus the existing
-// nodes that are not newer than the newest remembered node.
+// compare records how many nodes of each group were deleted while no tracker ran. It subtracts the number of remaining
+// nodes from the remembered number. Remaining nodes are those created no later than the newest remembered node.
 func (m *members) compare() {
 	for name, before := range m.before {
 		old := 0
@@ -252,13 +255,14 @@ func (m *members) compare() {
 	m.before = nil
 }
 
-// removed records that this many nodes of the group were deleted. writes is the value of members.writes at that time.
+// removed records the deletion of the given number of nodes of the group. writes is the value of members.writes at the
+// deletion.
 func (m *members) removed(name string, nodes, writes int) {
 	m.removals[name] = append(m.removals[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxRemovals))...)
 }
 
-// removedSince returns how many of the group's nodes were deleted since the last status, how many between that status
-// and the one before it, and so on.
+// removedSince returns the numbers of deleted nodes of the group as Group.Removed has them. The first number is for the
+// time since the last status, the second for the time between the last two statuses, and so on.
 func (m *members) removedSince(name string) []int {
 	var counts []int
 	for _, writes := range m.removals[name] { // the oldest first

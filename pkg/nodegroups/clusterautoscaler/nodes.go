@@ -16,10 +16,11 @@ type OwnedGroups struct {
 	Nodes []*corev1.Node
 }
 
-// ObserveNodes updates the tracker with the pools that it is the source of and with the nodes of the cluster. It
-// remembers the templates of each group's nodes for the time when the group has none. It returns the orphans. An orphan
-// is a group without nodes that neither the configuration nor earlier nodes assign to a pool. Every pool that may claim
-// an orphan (mayClaim) has it as a group, because a group that was scaled to zero can still grow.
+// ObserveNodes updates the tracker with the nodes of the cluster and with owned, the pools whose source is the tracker.
+// It remembers the templates of each group's nodes, because the group may later have no nodes. ObserveNodes returns the
+// orphans. An orphan is a group without nodes whose pool is unknown: neither the configuration nor earlier nodes assign
+// it to a pool. An orphan belongs to every pool that may claim the orphan (mayClaim), because a group that was scaled
+// to zero can still grow.
 func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
 	t.members.observe(nodes)
 	pools := map[string]bool{}
@@ -62,8 +63,7 @@ func (t *Tracker) Shared() (node string, groups []string) {
 	return node, groups
 }
 
-// seeAgain is the minimum time between two reads of the templates of a group's nodes. In a large cluster, a read takes
-// long.
+// seeAgain is the minimum time between two reads of a group's node templates. In a large cluster, one read takes long.
 const seeAgain = 10 * time.Second
 
 // see remembers the templates of the pool's nodes, by group. A group without nodes keeps its templates.
@@ -82,7 +82,7 @@ func (t *Tracker) see(c *OwnedGroups, now time.Time) {
 			continue
 		}
 		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
-			// Nodes younger than the grace do not count: they may have startup taints.
+			// Nodes younger than the provisionGrace do not count, because they may have startup taints.
 			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
 		}
 		if templates := nodegroups.SettledTemplates(nodes, grown, now); len(templates) > 0 {

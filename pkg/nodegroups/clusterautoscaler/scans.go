@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// declineLoops is the number of whole quiet loops that a pod must have waited for.
+	// declineLoops is the number of whole quiet loops that must run while a pod waits before the pod can count as
+	// declined.
 	declineLoops = 4
 	// maxLoops bounds the number of remembered loops. The latest ones are kept.
 	maxLoops = 50
@@ -16,30 +17,32 @@ const (
 // scans tracks the autoscaler's loops. Each loop ends with a new status.
 type scans struct {
 	nodegroups.Scans
-	loops []Loop // from the loop before the last declineLoops quiet loops on
+	loops []Loop // the latest loops, beginning with the loop before the last declineLoops quiet loops
 }
 
-// Loop is one loop of the autoscaler. Ended is by our clock. In a quiet loop, no group was scaled up or began to fail.
+// Loop is one loop of the autoscaler. Ended is the loop's end by the scheduler's clock. In a quiet loop, no group was
+// scaled up or began to fail.
 type Loop struct {
 	Ended time.Time `json:"ended"`
 	Quiet bool      `json:"quiet,omitempty"`
 }
 
-// loop records the end of a loop, which also ends an outage.
+// loop records the end of a loop. It also ends an outage that has not ended.
 func (a *scans) loop(quiet bool, now time.Time) {
 	a.endOutage(now)
 	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
 	a.count()
 }
 
-// count finds the last declineLoops quiet loops, and sets ScannedBefore to the earliest start of the first of them.
+// count finds the last declineLoops quiet loops, and sets ScannedBefore to the earliest possible start of the first of
+// these loops.
 func (a *scans) count() {
 	n := 0
 	for i := len(a.loops) - 1; i > 0; i-- {
 		if !a.loops[i].Quiet {
 			continue
 		}
-		// A loop began, at the earliest, when the loop before it had ended.
+		// A loop begins no earlier than the end of the previous loop.
 		if n++; n == declineLoops {
 			a.ScannedBefore = a.loops[i-1].Ended
 			a.loops = a.loops[i-1:]
@@ -51,8 +54,8 @@ func (a *scans) count() {
 // beginOutage records that the autoscaler has run no loops since the time since.
 func (a *scans) beginOutage(since time.Time) { a.Outages = nodegroups.OutageBegan(a.Outages, since) }
 
-// endOutage records that an autoscaler has written its status.
+// endOutage ends the last outage at the time now, because an autoscaler has written its status.
 func (a *scans) endOutage(now time.Time) { a.Outages = nodegroups.OutageEnded(a.Outages, now) }
 
-// reset drops the counted loops, because another autoscaler has taken over.
+// reset drops the recorded loops. It is called when another autoscaler process has taken over.
 func (a *scans) reset() { a.loops, a.ScannedBefore = nil, time.Time{} }

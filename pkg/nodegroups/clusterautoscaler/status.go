@@ -12,7 +12,7 @@ import (
 // StatusKey is the ConfigMap's key that holds the status.
 const StatusKey = "status"
 
-// LastUpdatedAnnotation is the ConfigMap's annotation that every write changes.
+// LastUpdatedAnnotation is the ConfigMap's annotation that the cluster autoscaler changes with every write.
 const LastUpdatedAnnotation = "cluster-autoscaler.kubernetes.io/last-updated"
 
 // The values of status fields that this package reads. Source: cluster-autoscaler/clusterstate/api/types.go.
@@ -23,15 +23,15 @@ const (
 	scaleUpBackoff         = "Backoff"
 )
 
-// status is the part of the cluster autoscaler's status that this package reads. It does not read ages: a group without
-// nodes has none, and this package measures time by its own clock. The format is that of cluster-autoscaler 1.30 and
-// later.
+// status is the part of the cluster autoscaler's status that this package reads. It leaves out the timestamps of
+// groups: they are not set for a group without nodes, and this package measures time by the scheduler's clock. The
+// format is that of cluster-autoscaler 1.30 and later.
 type status struct {
 	AutoscalerStatus string `json:"autoscalerStatus"`
 	ClusterWide      struct {
 		Health struct {
 			Status string `json:"status"`
-			// LastTransitionTime is only compared with its earlier value: a restarted autoscaler sets it anew.
+			// LastTransitionTime is only compared with its earlier value. A restarted autoscaler sets a new value.
 			LastTransitionTime string `json:"lastTransitionTime"`
 		} `json:"health"`
 	} `json:"clusterWide"`
@@ -45,7 +45,7 @@ type nodeGroup struct {
 	ScaleUp scaleUp `json:"scaleUp"`
 }
 
-// health counts the nodes of a group.
+// health is a group's health, with its node counts and sizes.
 type health struct {
 	Status              string     `json:"status"`
 	NodeCounts          nodeCounts `json:"nodeCounts"`
@@ -71,16 +71,16 @@ type scaleUp struct {
 	BackoffInfo BackoffInfo `json:"backoffInfo"`
 }
 
-// BackoffInfo is the error for which a group is in backoff.
+// BackoffInfo is the scale-up error that put a group into backoff.
 type BackoffInfo struct {
 	ErrorCode    string `json:"errorCode"`
 	ErrorMessage string `json:"errorMessage"`
 }
 
-// errFreeText reports the free-text status of cluster-autoscaler before 1.30.
-var errFreeText = errors.New("it has the text format of a cluster autoscaler before 1.30, which is not supported; upgrade the autoscaler")
+// errFreeText is the error for the free-text status that cluster-autoscaler wrote before 1.30.
+var errFreeText = errors.New("the status has the text format of a cluster autoscaler before 1.30, which is not supported; upgrade the autoscaler")
 
-// parse parses the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
+// parse parses the value of StatusKey. The returned status is Running or Initializing, and its groups are well-formed.
 func parse(data string) (*status, error) {
 	if strings.HasPrefix(strings.TrimSpace(data), "Cluster-autoscaler status at") {
 		return nil, errFreeText
@@ -112,7 +112,8 @@ func parse(data string) (*status, error) {
 	return &status, nil
 }
 
-// check rejects negative counts, which no autoscaler writes. With them, a pool that is not Full could seem so.
+// check rejects negative counts, which no autoscaler writes. With a negative count, a pool that can grow could count as
+// Full.
 func (h *health) check() error {
 	c := h.NodeCounts
 	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered); least < 0 {
@@ -121,7 +122,7 @@ func (h *health) check() error {
 	return nil
 }
 
-// upcoming returns the number of ordered nodes that have not come, by the autoscaler's own formula
+// upcoming returns the number of ordered nodes that the autoscaler still expects. The formula is the autoscaler's own
 // (ClusterStateRegistry.GetUpcomingNodes).
 func (h *health) upcoming() int {
 	c := h.NodeCounts

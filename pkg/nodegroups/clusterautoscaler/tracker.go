@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// backoffMemory bounds the time for which a backoff counts after it was last seen. While no pod is pending, the
-// autoscaler drops the backoff from its status. The value is the autoscaler's shortest backoff,
+// backoffMemory is how long a backoff counts after it was last seen in the status. While no pod is pending, the
+// autoscaler leaves out the backoff from its status. The value is the default of the autoscaler's shortest backoff,
 // --initial-node-group-backoff-duration.
 const backoffMemory = 5 * time.Minute
 
@@ -43,27 +43,28 @@ var (
 // safe for concurrent use.
 type Tracker struct {
 	staleAfter  time.Duration
-	provision   time.Duration     // the grace for all pools
-	problem     nodegroups.Reason // why there is no status, if there is none
-	err         error             // what is wrong with the status, if it cannot be read
-	orphans     map[string]bool   // groups that no pool owns
+	provision   time.Duration     // the provisionGrace of all pools
+	problem     nodegroups.Reason // why there is no usable status; empty if there is one
+	err         error             // why the last status cannot be read; nil if it can
+	orphans     map[string]bool   // groups that are assigned to no pool, as ObserveNodes determines them
 	groups      []nodeGroup
-	stamp       string    // the annotation that changes with every write, and the status
+	stamp       string    // identifies the last status: LastUpdatedAnnotation and the text of the status
 	changed     time.Time // when stamp last changed, by our clock
 	scans       scans
 	generation  int // changes when another autoscaler takes over
 	incarnation string
 	unhealthy   bool      // whether the last status calls the cluster unhealthy
-	uid         types.UID // of the ConfigMap, which an autoscaler deletes when it stops gracefully
-	restored    Memory    // until the first status is seen
+	uid         types.UID // the ConfigMap's UID; an autoscaler that stops gracefully deletes the ConfigMap
+	restored    Memory    // what Restore has set; empty once a status was read
 	memory      map[string]*Group
 	seen        map[string]time.Time // by group: when the templates of its nodes were last read
 	members     *members
 }
 
-// Memory is the tracker's state, as published. It outlives the process.
+// Memory is the part of the tracker's state that the leader publishes, so that the next leader can restore it.
 type Memory struct {
-	// Loops are the autoscaler's last loops that still matter, and Outages are the periods without loops.
+	// Loops are the autoscaler's latest loops, from which ScannedBefore is computed. Outages are the periods without
+	// loops.
 	Loops   []Loop              `json:"loops,omitempty"`
 	Outages []nodegroups.Outage `json:"pauses,omitempty"`
 	// Incarnation changes when the autoscaler restarts and when the cluster's health changes. Unhealthy is set while
@@ -71,8 +72,8 @@ type Memory struct {
 	Incarnation string    `json:"incarnation,omitempty"`
 	Unhealthy   bool      `json:"unhealthy,omitempty"`
 	UID         types.UID `json:"uid,omitempty"`
-	// Stamp identifies the status, and Changed is when the status came. Both are set if the status has not changed for
-	// the time quiet, or if Loops are published.
+	// Stamp identifies the status, and Changed is when the status last changed. Both are set if the status has been
+	// unchanged for at least the duration quiet, or if Loops are published.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
@@ -81,34 +82,35 @@ type Memory struct {
 
 // Group is the remembered state of a node group.
 type Group struct {
-	// Target is the number of ordered nodes, and Present is the number of them that have come.
+	// Target is the group's target size. Present is the target size without the nodes that the autoscaler still
+	// expects.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is when a scale-up was last seen. Progress is the last time when the target rose, a node came, or no
-	// node was missing. It is not published while no node is missing.
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or no
+	// node was upcoming. While no node is upcoming, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
-	// BackoffSince and BackoffSeen are when a backoff was first and last seen; zero without a backoff.
+	// BackoffSince and BackoffSeen are when the group's backoff was first and last seen; zero without a backoff.
 	BackoffSince time.Time   `json:"backoffSince,omitzero"`
 	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
 	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
 	// UnhealthySince is when the group became unhealthy; zero while it is healthy.
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
 	// Nodes is the number of the group's nodes, and Newest is when the newest node was created. Removed counts deleted
-	// nodes that the target may still include. The first number is for those deleted since the last status, the second
-	// for those deleted between that status and the one before it, and so on.
+	// nodes that Target may still include. Removed[0] is the number of nodes deleted since the last status, Removed[1]
+	// is the number of nodes deleted between the last two statuses, and so on.
 	Nodes   int       `json:"nodes,omitempty"`
 	Newest  time.Time `json:"newest,omitzero"`
 	Removed []int     `json:"lost,omitempty"`
-	// Pool is the pool of the group's last nodes, and Seen are their templates. Without a Pool, the nodes were in no
-	// pool whose source is the autoscaler's status.
+	// Pool is the pool that the group's last nodes were in, and Seen are the templates of these nodes. If Pool is
+	// empty, the nodes were in no pool whose source is the autoscaler's status.
 	Pool string                    `json:"pool,omitempty"`
 	Seen []nodegroups.NodeTemplate `json:"seen,omitempty"`
 }
 
 // NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter counts as
-// stale. provision is the provisionGrace of all pools: once a group's templates are known, nodes younger than provision
-// do not change them.
+// stale. provision is the provisionGrace of all pools. Once a group's templates are known, nodes younger than provision
+// do not change the templates.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
 	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
@@ -118,8 +120,8 @@ func NewTracker(staleAfter, provision time.Duration) *Tracker {
 const quiet = time.Minute
 
 // Memory returns the state to publish at the time now. If loops is set, the state includes the autoscaler's last loops.
-// Callers set it only while pods are held. Without loops, the state changes at most once a minute if the autoscaler
-// writes its status and nothing else changes.
+// Callers set loops only while pods are held. If loops is not set and only the status's timestamp changes, the state
+// changes at most once a minute.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	m := Memory{Outages: t.scans.Outages, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
@@ -133,7 +135,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 		g := *group
 		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
-			g.Progress = time.Time{} // it advances with every status
+			g.Progress = time.Time{} // while no node is upcoming, Progress changes with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -141,7 +143,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	return m
 }
 
-// Restore sets the state that another tracker published, at the time now.
+// Restore sets the tracker's state to a state that another tracker published. now is the current time.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
 	t.scans = scans{Scans: nodegroups.Scans{Outages: m.Outages}, loops: slices.Clone(m.Loops)}
@@ -157,11 +159,11 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 
 func hash(s string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(s)) // it never fails
+	_, _ = h.Write([]byte(s)) // Write never returns an error
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// Fail records that the ConfigMap cannot be read at the time now.
+// Fail records that reading the ConfigMap failed at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
 	t.checkStale(now)
 	t.loseStatus(reasonUnreadable.With("%v", err), now)
@@ -180,7 +182,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 		t.stamp, t.err = "", nil
 		return nil
 	}
-	// An unchanged status is no news: a backoff in it was not seen again.
+	// An unchanged status has no new information. If it contains a backoff, BackoffSeen does not change.
 	stamp := cm.Annotations[LastUpdatedAnnotation] + "\n" + cm.Data[StatusKey]
 	if stamp == t.stamp {
 		return t.err
@@ -202,8 +204,8 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	return t.err
 }
 
-// read reads the status. known is set if the tracker whose state was restored has read this status before. A known
-// status ends no loop, and a backoff in it was not seen again.
+// read reads the status. known is set if the tracker whose state was restored has already read this status. A known
+// status does not record a loop. If all groups of a known status are remembered, it does not change BackoffSeen either.
 func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
@@ -249,9 +251,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	return nil
 }
 
-// identify resets the tracker if another autoscaler has written the status. That is so if the time of the cluster's
-// last transition has changed without a change of health. (An autoscaler that restarts while the health changes first
-// writes Initializing.)
+// identify calls forget if another autoscaler process has written the status. The sign of another process is that the
+// lastTransitionTime of the cluster's health has changed, but the health has not. (If the health changes during a
+// restart, the new process first writes Initializing.)
 func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
 	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
@@ -260,8 +262,8 @@ func (t *Tracker) identify(status *status, now time.Time) {
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
 
-// checkStale records an outage if the last status is staleAfter old at the time now. A new status does not show that
-// the autoscaler ran loops in between.
+// checkStale records an outage if, at the time now, the last status is at least staleAfter old. Callers call checkStale
+// even if they have a newer status, because that status does not show that the autoscaler ran loops in between.
 func (t *Tracker) checkStale(now time.Time) {
 	last := t.changed
 	if t.stamp == "" {
@@ -272,8 +274,8 @@ func (t *Tracker) checkStale(now time.Time) {
 	}
 }
 
-// forget drops backoffs and counted loops: a restarted autoscaler remembers neither, and tries again. The grace for
-// nodes that were ordered before starts again.
+// forget drops recorded backoffs and loops. A restarted autoscaler has forgotten its backoffs, and tries to scale up
+// again. The provisionGrace starts again for nodes that were ordered earlier.
 func (t *Tracker) forget(now time.Time) {
 	t.generation++
 	t.scans.reset()
@@ -301,7 +303,7 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
-	// In a group without upcoming nodes, none can be late: the grace starts with the next order.
+	// Without upcoming nodes, no node can be late. The provisionGrace starts when the autoscaler next orders a node.
 	if present > m.Present || g.Health.upcoming() <= 0 {
 		m.Progress = now
 	}
@@ -322,7 +324,7 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	return happened
 }
 
-// stale reports whether the status has not changed for staleAfter at the time now.
+// stale reports whether, at the time now, the status last changed at least staleAfter ago.
 func (t *Tracker) stale(now time.Time) bool {
 	return now.Sub(t.changed) >= t.staleAfter
 }

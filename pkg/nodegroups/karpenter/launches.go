@@ -12,19 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeClaimResource is the API resource of NodeClaims. A NodeClaim is a node that Karpenter has ordered, or is about to
-// order.
+// NodeClaimResource is the API resource of NodeClaims. A NodeClaim represents a node that Karpenter has ordered or is
+// about to order.
 var NodeClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure bounds the time for which launches count as failing after the last failure. Providers do not
-	// retry an offering without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
-	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
+	// rememberFailure is how long launches count as failing after the last failure. A provider does not retry an
+	// offering for 3 min after the offering had no capacity. During these 3 min, Karpenter creates no NodeClaim.
+	// Source: github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
-	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300.
+	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300 bytes.
 	maxMessage = 200
-	// conditionLaunched is the NodeClaim's condition that its VM was created, and conditionRegistered that its Node
-	// exists.
+	// conditionLaunched is True once the NodeClaim's VM was created. conditionRegistered is True once its Node exists.
 	conditionLaunched, conditionRegistered = "Launched", "Registered"
 	// awaiting is the reason of a condition that Karpenter has initialized and not evaluated yet. Source:
 	// github.com/awslabs/operatorpkg/status, SetUnknown.
@@ -44,10 +43,10 @@ type nodeClaim struct {
 	} `json:"status,omitempty"`
 }
 
-// launch returns when the NodeClaim was launched, by Karpenter's clock, whether it was launched, and the message of a
-// failed launch. Karpenter retries a failed launch for 5 min. If there is no capacity or the node class is not ready,
-// Karpenter deletes the NodeClaim at once. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle,
-// launchNodeClaim and launchTimeout.
+// launch returns whether the NodeClaim was launched (ok) and when (at, by Karpenter's clock). If the launch failed,
+// failure is the message. Karpenter retries a failed launch for 5 min. But if there is no capacity or the node class is
+// not ready, Karpenter deletes the NodeClaim at once. Source:
+// sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
 	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
@@ -65,25 +64,26 @@ func (c *nodeClaim) says(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
 }
 
-// LaunchMemory is the state of a NodePool's launches, as published. It outlives the process.
+// LaunchMemory is the state of a NodePool's launches that the leader publishes, so that the next leader can restore it.
 type LaunchMemory struct {
 	// Launched is when a NodeClaim was last launched, by Karpenter's clock.
 	Launched time.Time `json:"launched,omitzero"`
-	// Failing is when the first launch since the last success failed, and Failed is when the last failure was seen.
+	// Failing is when launches began to fail; zero if they have not failed since the last success. Failed is when a
+	// failure was last seen.
 	Failing time.Time `json:"failing,omitzero"`
 	Failed  time.Time `json:"failed,omitzero"`
 	// Message is Karpenter's message of the last failure.
 	Message string `json:"message,omitempty"`
 }
 
-// Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use. Each event is recorded as it
-// arrives, because refused NodeClaims come and go within a second.
+// Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use. Each watch event is recorded as it
+// arrives, because a NodeClaim without capacity is created and deleted within a second.
 type Launches struct {
 	mu     sync.Mutex
 	memory LaunchMemory
 	// unlaunched are the NodeClaims that are not launched, each with the message of its failed launch, if any.
 	unlaunched map[types.UID]string
-	starting   map[types.UID]bool // NodeClaims that are launched, and whose Node does not exist yet
+	starting   map[types.UID]bool // launched NodeClaims whose Node does not exist yet
 	leaving    map[types.UID]bool // NodeClaims that are being deleted
 	left       time.Time          // when a launched NodeClaim was last seen to be deleted
 }
@@ -154,8 +154,8 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	return changed, nil
 }
 
-// leave records that a launched NodeClaim is being deleted, if it is. Karpenter no longer counts such a NodeClaim.
-// leave reports whether it recorded this.
+// leave checks whether a launched NodeClaim is being deleted, and records its deletion once. Karpenter no longer counts
+// a NodeClaim that is being deleted. leave reports whether it recorded the deletion.
 func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
 		return false
@@ -165,8 +165,9 @@ func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	return true
 }
 
-// succeed records the launch of a NodeClaim at the time at, by Karpenter's clock. If other NodeClaims still fail,
-// launches count as failing from now on. succeed reports whether launches had failed.
+// succeed records that a NodeClaim was launched at the time at, by Karpenter's clock. If the launch of another
+// NodeClaim has failed, launches count as failing from the time now on. succeed reports whether launches counted as
+// failing before.
 func (l *Launches) succeed(at, now time.Time) bool {
 	if !at.After(l.memory.Launched) {
 		return false // this launch, or a later one, is recorded already
@@ -198,9 +199,9 @@ func (l *Launches) fail(message string, now time.Time) {
 	l.memory.Failed, l.memory.Message = now, message
 }
 
-// since returns when launches began to fail; zero if they do not fail. rememberFailure after the last failure, they no
-// longer count as failing, unless a NodeClaim whose launch failed still exists. until is when they stop counting as
-// failing without an event; zero if never.
+// since returns when launches began to fail; zero if they do not count as failing. Launches count as failing while a
+// NodeClaim with a failed launch exists, and for rememberFailure after the last failure. until is when launches stop
+// counting as failing without an event; zero if never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
 	for _, failure := range l.unlaunched {
 		if failure != "" {
@@ -222,10 +223,10 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 	return since, until, l.memory.Message
 }
 
-// coming returns the number of nodes that are still to come; counted is the number by the NodePool's status. While a
-// NodeClaim is not launched, Karpenter does not write the status: it still counts nodes that are gone, and does not
-// count new ones. Then the NodeClaims are counted. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter, and
-// state, Synced.
+// coming returns the number of ordered nodes that do not exist yet. counted is this number by the NodePool's status.
+// While a NodeClaim is not launched, Karpenter does not update the status. The old status counts nodes that are gone,
+// and does not count new nodes. Therefore coming then returns the number of launched NodeClaims without a Node. Source:
+// sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter, and state, Synced.
 func (l *Launches) coming(counted int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,7 +250,8 @@ func (l *Launches) Memory() LaunchMemory {
 	return l.memory
 }
 
-// Restore sets the state that another process published. It keeps launches and failures that were seen since.
+// Restore sets the state that another process published. It keeps launches and failures that this process has recorded
+// since then.
 func (l *Launches) Restore(m LaunchMemory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

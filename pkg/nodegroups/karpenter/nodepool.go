@@ -52,7 +52,8 @@ type nodePool struct {
 	} `json:"status,omitempty"`
 }
 
-// resources is a list of quantities without huge exponents, so that arithmetic on them is fast.
+// resources maps names of resources to quantities. Decoding rejects quantities with huge exponents, because arithmetic
+// with them is slow.
 type resources map[corev1.ResourceName]resource.Quantity
 
 // hugeExponent matches quantities that the API accepts and that take minutes to compare, such as 1e100000000.
@@ -66,7 +67,7 @@ func (l *resources) UnmarshalJSON(data []byte) error {
 	}
 	for name, value := range raw {
 		if hugeExponent.Match(value) {
-			return fmt.Errorf("%s has a quantity with a large exponent, %.20s; write it with a suffix, such as 10Gi", name, value)
+			return fmt.Errorf("%s has a quantity with a large exponent, %.20s; write the quantity with a suffix, such as 10Gi", name, value)
 		}
 	}
 	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
@@ -88,8 +89,8 @@ func decode[T any](object []byte, kind string) (*T, error) {
 	return decoded, nil
 }
 
-// nodes returns the number of nodes that the NodePool has ordered, including those without a Node yet. With replicas,
-// it returns at least maxNodes.
+// nodes returns the number of the NodePool's ordered nodes, including ordered nodes without a Node object. If the
+// NodePool has replicas, nodes returns at least maxNodes.
 func (n *nodePool) nodes() int64 {
 	counted := n.Status.Resources[resourceNodes]
 	if n.Spec.Replicas != nil {
@@ -126,12 +127,14 @@ func (n *nodePool) remaining() corev1.ResourceList {
 	return left
 }
 
-// cpuLabels are the providers' labels for the number of a node's CPUs. A NodePool can have requirements on them.
+// cpuLabels are the providers' labels for the number of a node's CPUs. A NodePool can have requirements on these
+// labels.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// leastCPU returns the smallest number of CPUs that a node of the NodePool can have; zero if unknown. It follows from
-// requirements on CPUs, and from requirements on instance types if own, the NodePool's nodes, has a node of each type.
-// (Memory is not compared: Karpenter estimates it, and a real node has another amount.)
+// leastCPU returns the smallest number of CPUs that a node of the NodePool can have; zero if unknown. leastCPU
+// evaluates requirements on CPUs. It also evaluates requirements on instance types if own, the list of the NodePool's
+// nodes, has a node of each type. (Memory is not compared: Karpenter only estimates a node's memory, and the real node
+// has another amount.)
 func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}
 	for _, node := range own {
@@ -162,7 +165,7 @@ func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	return most
 }
 
-// least returns the smallest of the values' quantities; zero without values.
+// least returns the smallest quantity that the function of returns for the values; zero if there are no values.
 func least(values []string, of func(string) resource.Quantity) resource.Quantity {
 	var smallest resource.Quantity
 	for i, value := range values {
@@ -173,7 +176,7 @@ func least(values []string, of func(string) resource.Quantity) resource.Quantity
 	return smallest
 }
 
-// cpus parses the value of one of cpuLabels; zero if it is not a number.
+// cpus parses the value of a label in cpuLabels. It returns zero if the value is not a number.
 func cpus(value string) resource.Quantity {
 	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil {
@@ -202,11 +205,13 @@ func (n *nodePool) choices() map[string][]string {
 	return choices
 }
 
-// exhausted returns the limit that keeps the NodePool from ordering any node, or "". own are the NodePool's nodes.
-// Karpenter orders no node that has more of a resource than remains within its limit, and no node at all if a limit is
-// exceeded. Every node has CPU and memory: if nothing of either remains, no node can be ordered. A reached limit of
-// nodes does not count: Karpenter 1.8 orders one node more, later versions do not, and a NodePool that orders no node
-// declines the pods. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
+// exhausted returns the limit that keeps Karpenter from ordering any node for the NodePool; "" if there is no such
+// limit. own are the NodePool's nodes. Karpenter orders a node only if the node's resources fit within the remaining
+// limits. If a limit is exceeded, Karpenter orders no node at all. Every node has CPU and memory. If no CPU remains or
+// no memory remains, Karpenter can therefore order no node. A limit on nodes that is reached and not exceeded is
+// ignored: Karpenter 1.8 then orders one more node, and later versions order none. If Karpenter orders none, the pods
+// later count as declined. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling,
+// filterByRemainingResources.
 func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
 	for _, name := range slices.Sorted(maps.Keys(left)) {
@@ -227,7 +232,7 @@ func (n *nodePool) describe(name corev1.ResourceName) string {
 	return fmt.Sprintf("%s: %s of %s", name, used.String(), limit.String())
 }
 
-// notReady returns why Karpenter does not use the NodePool, or "" if it does.
+// notReady returns why the NodePool is not ready; "" if it is. Karpenter does not use a NodePool that is not ready.
 func (n *nodePool) notReady() string {
 	ready := meta.FindStatusCondition(n.Status.Conditions, "Ready")
 	switch {

@@ -15,9 +15,9 @@ import (
 
 // Reasons of this source.
 var (
-	// ReasonNoResource is for clusters that do not have Karpenter.
+	// ReasonNoResource is the reason in a cluster without Karpenter.
 	ReasonNoResource = nodegroups.Reason{Code: "NoKarpenter", Sentence: "the cluster has no NodePools: Karpenter is not installed"}
-	// ReasonMissing is for a NodePool that does not exist.
+	// ReasonMissing is the reason if the NodePool does not exist.
 	ReasonMissing = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
 
 	reasonUnreadable   = nodegroups.Reason{Code: "NodePoolUnreadable", Sentence: "the pool's NodePool cannot be read"}
@@ -34,16 +34,16 @@ var (
 	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
-// Memory is the tracker's state, as published. It outlives the process.
+// Memory is the part of the tracker's state that the leader publishes, so that the next leader can restore it.
 type Memory struct {
-	// Outages are the periods in which the NodePool was not readable, or Karpenter did not use it.
+	// Outages are the periods in which the NodePool could not be read, or in which Karpenter did not use it.
 	Outages []nodegroups.Outage `json:"pauses,omitempty"`
 	// Present is the number of the NodePool's nodes that are not being removed. Ordered is the largest number of
-	// ordered nodes since a node last came or went.
+	// ordered nodes since Present last changed.
 	Present int64 `json:"present"`
 	Ordered int64 `json:"ordered"`
-	// LastScaleUp is when a node last came. Progress is the last time when a node came or went, a node was ordered, or
-	// no node was missing.
+	// LastScaleUp is when Present last rose. Progress is the last time at which Present changed, Ordered rose, or no
+	// ordered node was missing.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
 	// Launches is the state of the NodePool's launches.
@@ -55,10 +55,10 @@ type Memory struct {
 type Tracker struct {
 	graces   pool.Graces
 	launches *Launches
-	problem  nodegroups.Reason // why there is no NodePool, if there is none
+	problem  nodegroups.Reason // why nodePool is nil; empty if it is set
 	nodePool *nodePool
 	own      []*corev1.Node // the NodePool's nodes
-	left     time.Time      // when a node of the NodePool was last seen to go
+	left     time.Time      // when a node of the NodePool was last seen to be removed
 	memory   Memory
 }
 
@@ -74,12 +74,12 @@ func (t *Tracker) Memory() Memory {
 	m := t.memory
 	m.Launches = t.launches.Memory()
 	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
-		m.Progress = time.Time{} // no node is missing: Restore sets the time of the restart
+		m.Progress = time.Time{} // no node is missing: Restore replaces the zero time by the current time
 	}
 	return m
 }
 
-// Restore sets the state that another tracker of the NodePool published, at the time now.
+// Restore sets the tracker's state to a state that another tracker of the NodePool published. now is the current time.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.Progress.IsZero() {
 		m.Progress = now
@@ -88,19 +88,19 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.launches.Restore(m.Launches)
 }
 
-// Lose sets the tracker's problem to the reason: from the time now on, it has no usable NodePool.
+// Lose records that the tracker has no usable NodePool from the time now on, for the given reason.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
 	t.problem, t.nodePool, t.own = reason, nil, nil
 	t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
 }
 
-// Fail records that the NodePool cannot be read at the time now.
+// Fail records that reading the NodePool failed at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
 	t.Lose(reasonUnreadable.With("%v", err), now)
 }
 
-// Observe reads the NodePool from its JSON, with the nodes of the cluster, at the time now. If the JSON cannot be read,
-// Observe returns the error, and the pool becomes Unknown.
+// Observe records the NodePool, decoded from its JSON, and the nodes of the cluster at the time now. If the JSON cannot
+// be decoded, Observe returns the error, and the pool becomes Unknown.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
 	n, err := decode[nodePool](object, "NodePool")
 	if err != nil {
@@ -133,8 +133,8 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	return nil
 }
 
-// unused returns why Karpenter does not use the NodePool now, apart from its limits; an empty reason if Karpenter uses
-// it.
+// unused returns why Karpenter does not use the NodePool now. It returns an empty reason if Karpenter uses the
+// NodePool. The NodePool's limits are not checked.
 func (n *nodePool) unused() nodegroups.Reason {
 	switch {
 	case n.Metadata.DeletionTimestamp != nil:
@@ -167,13 +167,13 @@ func lost(before, after []*corev1.Node) bool {
 	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
 }
 
-// behind bounds the time for which a NodePool's status may count a node that is gone. Karpenter itself stops counting
-// the node when its NodeClaim is being deleted, and writes the status every 5 s. Source:
+// behind is the longest time for which a NodePool's status may still count a node that is gone. Karpenter stops
+// counting a node when the deletion of the node's NodeClaim begins, and writes the status every 5 s. Source:
 // sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
 const behind = 10 * time.Second
 
-// behindUntil returns the end of the time in which the status may count a node that is gone; zero if the status counts
-// no such node at the time now.
+// behindUntil returns until when the NodePool's status may still count a node that is gone; zero if it counts no such
+// node at the time now.
 func (t *Tracker) behindUntil(now time.Time) time.Time {
 	left := t.left
 	if l := t.launches.lastLeft(); l.After(left) {
@@ -189,8 +189,8 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 // sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
-// Status implements nodegroups.Source. It counts all nodes that the NodePool had in the last Observe, also those in
-// other pools.
+// Status implements nodegroups.Source. It counts all nodes that the NodePool had in the last call of Observe, including
+// nodes that are in other pools.
 func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
 	j := nodegroups.SourceStatus{Scans: nodegroups.Scans{Uncounted: true, Outages: t.memory.Outages}}
 	g := nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
@@ -223,7 +223,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	case n.Spec.Replicas != nil:
 		return n.is(g, nodegroups.Full, reasonReplicas, "%d", *n.Spec.Replicas)
 	case limit != "" && !stale.IsZero():
-		g.Until = stale // not BackingOff: pods must not be held forever if nodes are removed all the time
+		g.Until = stale // BackingOff is not set: if nodes are removed all the time, pods must not be held for ever
 		return n.is(g, nodegroups.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
 		return n.is(g, nodegroups.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
