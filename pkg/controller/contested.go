@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// contestedRetry is the first backoff, and maxContestedRetry the longest, after a change of a node's taints was
-	// undone. A change that lasted for maxContestedRetry was not contested: if it is undone later, it is made again at
-	// once.
+	// When another component undoes a change of a node's taints, the controller repeats the change after a backoff.
+	// contestedRetry is the first backoff, and maxContestedRetry the longest. If a change lasted for maxContestedRetry
+	// before it was undone, the controller repeats it at once.
 	contestedRetry, maxContestedRetry = time.Second, time.Minute
 	// contestedAfter is the number of undone changes in a row after which an event is written.
 	contestedAfter = 3
@@ -26,14 +26,14 @@ const (
 	ReasonGateTaintContested = "GateTaintContested"
 )
 
-// side is the wanted state of a node. If it changes, or if a new node has the same name, the count of changes starts
-// anew.
+// side is a node with its wanted state. The count of a node's changes starts at zero again when the wanted state
+// changes, or when a new node gets the same name.
 type side struct {
 	uid     types.UID
 	tainted bool
 }
 
-// contests tracks the nodes whose taints were changed, by name.
+// contests tracks the nodes whose taints the controller changed, by node name.
 type contests struct {
 	mu    sync.Mutex
 	nodes map[string]contest
@@ -41,13 +41,13 @@ type contests struct {
 
 type contest struct {
 	side     side
-	inARow   int       // the number of changes in a row; each except the last was undone soon
+	inARow   int       // the number of changes in a row; each except the last was undone within maxContestedRetry
 	last     time.Time // the time of the last change
 	undone   bool      // the last change is known to have been undone
 	reported bool
 }
 
-// written records a change.
+// written records that the controller changed the node's taints at the time now.
 func (c *contests) written(node string, of side, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +63,8 @@ func (c *contests) written(node string, of side, now time.Time) {
 	c.nodes[node] = e
 }
 
-// undone records that the last change was undone, if there was one. It returns the rest of the backoff and, if an event
-// is due, how many changes in a row were undone.
+// undone records that the last change of the node's taints was undone. It returns in wait the rest of the backoff. If
+// an event is due, tell is the number of changes in a row that were undone, else 0.
 func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,8 @@ func (c *contests) forget(node string) {
 	delete(c.nodes, node)
 }
 
-// undone returns the rest of the backoff for a node whose change was undone. It writes an event if that happens
-// repeatedly.
+// undone returns the rest of the backoff before the controller repeats a change of the node's taints. After
+// contestedAfter undone changes in a row, it writes an event.
 func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now time.Time) time.Duration {
 	wait, times := r.contests.undone(node.Name, of, now)
 	if times == 0 {
