@@ -1,4 +1,4 @@
-// Package watchdog detects work that does not end.
+// Package watchdog detects reconcilers and other work of the controller that never finish.
 package watchdog
 
 import (
@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Limit bounds one piece of work. Calls to the API server time out earlier.
+// Limit is the longest time that one piece of work may take, such as one call of a reconciler. Requests to the API
+// server time out before Limit.
 const Limit = 5 * time.Minute
 
 // Watch tracks the work in progress. It is safe for concurrent use. A nil Watch tracks nothing.
@@ -20,7 +21,7 @@ type Watch struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	began map[*string]time.Time // by the name of the work
+	began map[*string]time.Time // when the work began, by a pointer to its name
 }
 
 // New returns a Watch without any work.
