@@ -18,7 +18,7 @@ const (
 	// contestedRetry is the first backoff, and maxContestedRetry the longest. If a change lasted for maxContestedRetry
 	// before it was undone, the controller repeats it at once.
 	contestedRetry, maxContestedRetry = time.Second, time.Minute
-	// contestedAfter is the number of undone changes in a row after which an event is written.
+	// contestedAfter is the number of undone changes in a row after which the controller writes an event on the node.
 	contestedAfter = 3
 
 	// ReasonGateTaintContested is the reason of the event on a node whose gate taint another component changes
@@ -26,8 +26,8 @@ const (
 	ReasonGateTaintContested = "GateTaintContested"
 )
 
-// side is a node with its wanted state. The count of a node's changes starts at zero again when the wanted state
-// changes, or when a new node gets the same name.
+// side is a node with its wanted state. If the wanted state of a node changes, or if a new node gets the same name, the
+// count of changes starts at zero again.
 type side struct {
 	uid     types.UID
 	tainted bool
@@ -63,8 +63,9 @@ func (c *contests) written(node string, of side, now time.Time) {
 	c.nodes[node] = e
 }
 
-// undone records that the last change of the node's taints was undone. It returns in wait the rest of the backoff. If
-// an event is due, tell is the number of changes in a row that were undone, else 0.
+// undone records that the last change of the node's taints was undone. wait is the rest of the backoff before the
+// controller may repeat the change. If the controller must write an event, tell is the number of undone changes in a
+// row. Otherwise tell is 0.
 func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,7 @@ func (c *contests) undone(node string, of side, now time.Time) (wait time.Durati
 	return e.last.Add(backoff.Pause(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
 }
 
-// kept records that the node's taints are as wanted.
+// kept records that the node has the wanted taints.
 func (c *contests) kept(node string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,16 +23,17 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// nodeNameField is the field that pods are indexed by.
+// nodeNameField is the pod field that the cache indexes.
 const nodeNameField = "spec.nodeName"
 
 // DeletionCost sets the deletion costs of our scheduler's pods. It corrects a cost when the pool list changes or when
 // the labels of the pod's node change. If Others is set, it also sets the costs of pods of other schedulers. If Others
-// is not set, it removes the costs that it wrote on such pods earlier. It removes the cost only once from each pod. If
-// the cost comes back, another component writes it, and would write it again after each removal. DeletionCost changes
-// only pods of ReplicaSets. Apart from the ReplicationController, no other workload controller reads the cost. It keeps
-// a cost that another component set. It changes a pod on a burst node only after the pod has started. If the pod
-// changes earlier, virtual-kubelet may create the pod again, and the pod may be lost.
+// is not set, it removes the costs that it wrote earlier on pods of other schedulers. It removes the cost only once
+// from each pod, because another component that writes the cost again would undo each removal. DeletionCost changes
+// only pods of ReplicaSets. StatefulSets, DaemonSets and Jobs do not read the cost. ReplicationControllers read it, but
+// DeletionCost does not handle their pods. DeletionCost keeps a cost that another component set. It changes a pod on a
+// burst node only after the pod has started. If the pod changes before its start, virtual-kubelet may create the pod
+// again, and the pod may be lost.
 type DeletionCost struct {
 	Client client.Client
 	Pools  pool.List
@@ -112,7 +113,8 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	return reconcile.Result{}, nil
 }
 
-// wanted returns the annotations to change on the pod, with their new values. An empty value removes the annotation.
+// wanted returns the annotations to change on the pod, with the new values. An empty value means that the annotation is
+// removed.
 func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *corev1.Node) map[string]string {
 	if !r.isFor(pod) {
 		if !r.first(&r.undone, name, pod.UID) {
@@ -169,8 +171,7 @@ func (r *DeletionCost) first(among *map[types.NamespacedName]types.UID, name typ
 	return !was
 }
 
-// retry forgets, after a failed patch, that the pod's cost was removed. The next Reconcile then tries the removal
-// again.
+// retry deletes the pod from undone after a failed patch, so that the next Reconcile tries the removal again.
 func (r *DeletionCost) retry(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// deniedRetry is the first backoff after the API server denied a change of a node, and maxDeniedRetry is the
-	// longest.
+	// If the API server denies a change of a node, the controller retries with backoff. deniedRetry is the first
+	// backoff, and maxDeniedRetry is the longest.
 	deniedRetry, maxDeniedRetry = 10 * time.Second, 5 * time.Minute
 
 	// ReasonGateTaintDenied is the reason of the event on a node whose taints the controller may not change.
@@ -49,7 +49,8 @@ func DenialAdvice(err error) string {
 }
 
 // TryGateTaint tests by a dry run, which changes nothing, whether the client may put the gate taint on a node. It
-// prefers a node of a burst pool. It returns the node, or nil if every node has another installation's gate taint.
+// prefers a node of a burst pool. It returns the node of the dry run. If every node has another installation's gate
+// taint, it returns nil.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
 	if i < 0 {
@@ -107,8 +108,8 @@ func (r *GateTaint) backoff() *flowcontrol.Backoff {
 	return r.denials
 }
 
-// try tests by one dry run whether the controller may put the gate taint on nodes. So users learn of a denial before a
-// node needs a change. try always returns nil, because an error would end the controller.
+// try tests by one dry run whether the controller may put the gate taint on nodes. So the controller reports a denial
+// before the first node needs a change. try always returns nil, because an error would end the controller.
 func (r *GateTaint) try(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	err := r.Client.List(ctx, nodes)

@@ -30,14 +30,14 @@ type GateTaint struct {
 	Pools  pool.List
 	// If Off is set, GateTaint removes the gate taint from all nodes.
 	Off bool
-	// Recorder writes an event on a node if the API server denies a change of its taints, or if another component
-	// undoes the change repeatedly.
+	// Recorder writes an event on a node if the API server denies a change of the node's taints, or if another
+	// component undoes the change repeatedly.
 	Recorder record.EventRecorder
 	Clock    clock.Clock
 	Progress *watchdog.Watch
 
 	once     sync.Once
-	denials  *flowcontrol.Backoff // see backoff
+	denials  *flowcontrol.Backoff // the backoffs by node name; see the method backoff
 	contests contests
 	left     sync.Map // UIDs of nodes that mention has logged
 }
@@ -70,7 +70,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 		r.contests.kept(node.Name, now)
 		return reconcile.Result{}, nil
 	}
-	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // flowcontrol.Backoff does not return the rest of the backoff
+	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // flowcontrol.Backoff has no method for the remaining time
 		return reconcile.Result{RequeueAfter: deniedRetry}, nil
 	}
 	side := side{uid: node.UID, tainted: r.wants(node)}

@@ -33,7 +33,8 @@ var (
 // Metrics returns the metrics of this package except Gauges.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites} }
 
-// BeginMetrics creates the series with the value 0. If the first value of a series is 1, Prometheus counts no increase.
+// BeginMetrics creates all series of costWrites with the value 0. If the first value of a series is 1, Prometheus
+// counts no increase.
 func BeginMetrics() {
 	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
 		costWrites.WithLabelValues(result).Add(0)
@@ -45,7 +46,7 @@ func countCostWrite(err error) {
 	switch {
 	case err == nil:
 		costWrites.WithLabelValues(resultWritten).Inc()
-	case apierrors.IsNotFound(err): // the pod is gone
+	case apierrors.IsNotFound(err): // a pod that no longer exists needs no cost
 	case apierrors.IsConflict(err):
 		costWrites.WithLabelValues(resultConflict).Inc()
 	default:
@@ -79,7 +80,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	if c.taint.Off {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a read blocks until the cache has synced
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // List blocks until the cache has synced
 	defer cancel()
 	nodes := &corev1.NodeList{}
 	if err := c.taint.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {

@@ -23,12 +23,12 @@ import (
 )
 
 // Tolerations adds the burst pool's tolerations to pods that run on a burst node. The scheduler placed these pods as if
-// they had the tolerations. Other components read the tolerations in the pod's spec when they check whether the pod
-// fits its node. Tolerations changes a pod only after the pod is bound: autoscalers add no node for a pending pod that
-// tolerates the gate taint, and a toleration cannot be removed again. It also waits until the pod runs. When the
-// tolerations of a pod change, virtual-kubelet syncs the pod again. If the pod does not run yet, the ACI connector may
-// then create its container group twice, which loses the pod (azure-aci v1.6.4). A pod that the provider refused, or
-// that has ended, needs no tolerations.
+// they had the tolerations. Other components read tolerations from the pod's spec, and would conclude without them that
+// the pod does not fit its node. Tolerations changes a pod only after the pod is bound: autoscalers add no node for a
+// pending pod that tolerates the gate taint, and a toleration cannot be removed again. Tolerations also waits until the
+// pod runs. When the tolerations of a pod change, virtual-kubelet syncs the pod again. If the pod does not run yet, the
+// ACI connector may then create its container group twice, which loses the pod (azure-aci v1.6.4). A pod that the
+// provider refused, or that has ended, needs no tolerations.
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List
@@ -55,8 +55,8 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 		Complete(r.Progress.Reconciler("tolerations", r))
 }
 
-// running reports whether the pod needs the tolerations and may be changed: it is bound, has started, and is neither
-// terminating nor ended.
+// running reports whether the pod needs the tolerations and may be changed. Such a pod is bound, has started, is not
+// terminating and has not ended.
 func running(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && refusal.Started(pod)
 }

@@ -1,4 +1,5 @@
-// Package cleanup removes what an installation leaves in a cluster, apart from the objects that install it.
+// Package cleanup removes the taints, annotations, leases and ConfigMaps that the scheduler and the controller wrote in
+// a cluster. It does not remove the objects of the manifests or the Helm chart.
 package cleanup
 
 import (
@@ -35,17 +36,17 @@ const (
 	// at most maxSyncs passes after the first one.
 	quietSyncs, syncInterval, maxSyncs = 3, 2 * time.Second, 30
 
-	// workers is the maximum of pods that are patched concurrently. page is the page size when pods are listed.
+	// workers is the maximum number of concurrent patches of pods. page is the page size of lists of pods.
 	workers, page = 10, 500
 )
 
 // ownAnnotations lists the annotations that the scheduler and the controller write on pods, except the deletion cost.
-// unmark removes the deletion cost only if it still has the value that they wrote.
+// See unmark for the deletion cost.
 var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
 
-// Cleaner removes the gate taint of nodes, the annotations written on pods, the leases and the published state. It
-// keeps the tolerations that the controller added to pods, because the API server rejects the removal of tolerations.
-// Before a clean-up, the scheduler and the controller of the installation must be stopped.
+// Cleaner removes the gate taint from nodes and the installation's annotations from pods. It deletes the leases and the
+// ConfigMaps with the published state. Pods keep the tolerations that the controller added, because the API server
+// rejects the removal of tolerations. Stop the scheduler and the controller of the installation before a clean-up.
 type Cleaner struct {
 	Client client.Client
 	Clock  clock.Clock
@@ -57,7 +58,7 @@ type Cleaner struct {
 	// empty and the cluster has another installation, no pod is cleaned, because a pod does not show which installation
 	// wrote its annotations.
 	SchedulerName string
-	// Namespace is the namespace of the objects that Leases and ConfigMaps name.
+	// Namespace is the namespace of the objects to delete. Leases and ConfigMaps are their names.
 	Namespace          string
 	Leases, ConfigMaps []string
 }
@@ -67,14 +68,13 @@ type found struct {
 	nodes, pods, objects int
 	starting             int              // pods on burst nodes that have not started, and are not changed before they start
 	others               sets.Set[string] // other installations that have their gate taint on nodes
-	unclear              bool             // no pod was changed, because its annotations may be another installation's
+	unclear              bool             // no pod was changed, because the pods may belong to another installation
 	errs                 []error
 }
 
-// Run removes what the comment of Cleaner lists. It repeats this in passes until it finds nothing more to remove. If an
-// object cannot be changed, Run continues with the other objects. It waits up to a minute for pods on burst nodes to
-// start, because a change of a pod that has not started may lose the pod. A pod that does not start in this minute
-// keeps its annotations.
+// Run runs passes of the clean-up until it finds nothing more to remove. If an object cannot be changed, Run continues
+// with the other objects. Run waits up to a minute for pods on burst nodes to start, because the change of a pod before
+// its start may lose the pod. A pod that does not start within the minute keeps its annotations.
 func (c *Cleaner) Run(ctx context.Context) error {
 	taint, err := c.taint()
 	if err != nil {
@@ -108,8 +108,8 @@ func (c *Cleaner) taint() (*controller.GateTaint, error) {
 	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true}, err
 }
 
-// left logs which other installations have gate taints on nodes. These taints stay. It returns an error if no pod was
-// changed because the pods may belong to another installation.
+// left logs which other installations have gate taints on nodes. Cleaner does not remove these taints. left returns an
+// error if Cleaner changed no pod because the pods may belong to another installation.
 func (f *found) left(ctx context.Context) error {
 	others := strings.Join(sets.List(f.others), ", ")
 	if others != "" {
@@ -121,7 +121,8 @@ func (f *found) left(ctx context.Context) error {
 	return nil
 }
 
-// result returns the errors of the last pass, and an error if the pass still found something to remove.
+// result returns the errors of the last pass. If the last pass still found objects to clean up, result adds an error
+// that says so.
 func (f *found) result(ctx context.Context) error {
 	if f.starting > 0 {
 		klog.FromContext(ctx).Info("Some pods on burst nodes keep their annotations, because a change of a pod before it starts might lose the pod. The annotations do no harm", "pods", f.starting)
@@ -204,8 +205,8 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 	}
 }
 
-// unmark removes ownAnnotations from the pod. It also removes the deletion cost if the cost still has the value that we
-// wrote.
+// unmark removes ownAnnotations from the pod. If the deletion cost still has the value that we wrote, unmark removes
+// the cost, too.
 func (c *Cleaner) unmark(ctx context.Context, pod *corev1.Pod) error {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if own, ours := pod.Annotations[scalein.OwnCostAnnotation]; ours && own == pod.Annotations[scalein.CostAnnotation] {

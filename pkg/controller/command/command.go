@@ -48,17 +48,17 @@ const (
 	// lease.
 	leaseName = "pool-priority-controller"
 
-	// leaseDuration, renewDeadline and retryPeriod are the settings of the leader election lease. They are the same as
-	// in the scheduler.
+	// leaseDuration, renewDeadline and retryPeriod are the settings of the leader election lease. The scheduler's lease
+	// has the same settings.
 	leaseDuration, renewDeadline, retryPeriod = 10 * time.Second, 7 * time.Second, time.Second
 
 	// reconcileTimeout is the timeout of one call of a reconciler.
 	reconcileTimeout = 2 * time.Minute
 
-	// cleanupRate is the maximum of requests per second of the command cleanup. It is high because a cleanup may have
-	// to patch every pod of a large cluster.
+	// cleanupRate is the maximum number of requests per second of the command cleanup. The rate is high because the
+	// command may have to patch every pod of a large cluster.
 	cleanupRate = 500
-	// preflightRate is the maximum of requests per second of the command preflight.
+	// preflightRate is the maximum number of requests per second of the command preflight.
 	preflightRate = 20
 )
 
@@ -96,7 +96,7 @@ func New() *cobra.Command {
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that serves /healthz and /readyz; 0 turns them off")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that serves /metrics by HTTPS, to clients that may get this path; 0 turns it off")
 	logsapi.AddFlags(logging, fs)                                  // the logging flags of the scheduler, such as --v and --logging-format
-	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime defines it
+	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime defines this flag
 	return command
 }
 
@@ -143,7 +143,7 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// newManager returns the manager. It wraps the leader election lock of the manager in lock.
+// newManager returns the manager. The manager uses lock for leader election, and lock wraps a Lease lock.
 func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
@@ -173,9 +173,9 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 	return m, nil
 }
 
-// setUpProbes adds the checks of /healthz and /readyz. Both fail while a reconciler or a returner is stuck (see
-// watchdog). /readyz also fails until the caches have synced, and while the API server does not answer requests for the
-// leader election lease.
+// setUpProbes adds the checks of /healthz and /readyz. Both fail while a reconcile or a round of the returner takes
+// longer than watchdog.Limit. /readyz also fails until the caches have synced. With leader election, it also fails if
+// the API server does not answer requests for the lease.
 func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
@@ -206,8 +206,8 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
 
-// setUp adds the reconcilers that the configuration enables. In mode Observe it adds only GateTaint, with Off set,
-// which removes gate taints.
+// setUp adds the reconcilers that the configuration enables. In mode Observe it adds only the reconciler GateTaint.
+// This reconciler then removes all gate taints of the installation.
 func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
@@ -253,8 +253,8 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for the commands preflight and cleanup. rate is its maximum of requests
-// per second. If user is not empty, the client impersonates that user.
+// newClient returns a client without a cache, for the commands preflight and cleanup. rate is the maximum number of
+// requests per second. If user is not empty, the client impersonates that user.
 func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// staleLease is the time without an answer for the lease after which the controller is not ready. A leader gives up its
-// leadership earlier, after renewDeadline.
+// If the API server answers no request for the lease within staleLease, the controller is not ready. A leader stops
+// leading earlier, after renewDeadline.
 const staleLease = 3 * leaseDuration
 
 // watchedLock is a lock that records when the API server last answered a request for the lease. Leader election sends

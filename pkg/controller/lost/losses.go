@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// evictionsPerMinute is the rate limit of evictions in one burst pool, and evictionsAtOnce is its burst. The limit
-	// allows 70 evictions in the first minute, for example after the provider refused 70 pods because of a quota. In an
-	// outage of the provider, the limit protects the API server from overload.
+	// evictionsPerMinute limits the rate of evictions from one burst pool, and evictionsAtOnce limits the evictions at
+	// once. If a quota makes the provider refuse 70 pods, the controller can evict all of them within a minute. During
+	// an outage of the provider, the limits protect the API server from overload.
 	evictionsPerMinute, evictionsAtOnce = 60, 10
 	// If the provider also refuses the replacement of a refused pod, the controller evicts the replacement after a
 	// backoff. againPause is the first backoff, and maxAgainPause the longest.
@@ -30,21 +30,21 @@ const (
 
 // podFailures tracks, in memory, pods that have not started. It is not safe for concurrent use. After a restart of the
 // controller, pods that have not started get the whole of startWithin again. The scheduler publishes the same counts in
-// a ConfigMap, but the controller has no right to read it.
+// a ConfigMap, but the controller has no right to read this ConfigMap.
 type podFailures struct {
 	notStarted map[types.NamespacedName]*notStartedPod
 	owners     *cache.LRUExpireCache // *ownerFailures, by the owner's UID
 	denials    *flowcontrol.Backoff  // backoffs after the API server refused to evict a pod, by the pod's UID
-	limiters   map[int]*rate.Limiter // by the pool's index
+	limiters   map[int]*rate.Limiter // rate limiters of evictions, by the index of the burst pool
 }
 
 // notStartedPod is a pod that has not started.
 type notStartedPod struct {
 	uid types.UID
-	// seen is when the controller first saw the pod bound. refused is when it first saw that the provider refused the
-	// pod. If the provider has not refused the pod, refused is zero.
+	// seen is when the controller first saw the pod bound. refused is when the controller first saw that the provider
+	// refused the pod. If the provider has not refused the pod, refused is zero.
 	seen, refused time.Time
-	// slowness is the slowness of the pod's owner (see ownerFailures) at the time seen.
+	// slowness is the value of ownerFailures.slowness of the pod's owner at the time in seen.
 	slowness int
 }
 
@@ -73,7 +73,7 @@ func (l *podFailures) owner(uid types.UID) *ownerFailures {
 	return &ownerFailures{}
 }
 
-// see records a pod that has not started and returns its entry.
+// see records that the pod has not started, and returns the entry of the pod.
 func (l *podFailures) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *notStartedPod {
 	p := l.notStarted[name]
 	if p == nil || p.uid != uid {
@@ -108,9 +108,9 @@ func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, s
 	}
 }
 
-// due returns when to evict the pod. A refused pod is evicted at once. If the pod that it replaces was refused, too,
-// the refused pod is evicted after a backoff. A pod that was not refused is evicted if it does not start within limit.
-// If startWithin is zero, such a pod is never evicted, and at is zero.
+// due returns the time at which to evict the pod. A pod that the provider refused is evicted at once. If the provider
+// also refused the pod's predecessor, the pod is evicted after a backoff. A pod that the provider has not refused is
+// evicted if it does not start within limit. If startWithin is zero, the last rule does not apply, and at is zero.
 func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Duration) (at time.Time, limit time.Duration) {
 	o := l.owner(owner)
 	switch {

@@ -1,4 +1,4 @@
-// Package lost evicts pods that a burst pool's provider refused, or that did not start there in time.
+// Package lost evicts pods that a burst pool's provider refused, or that did not start in time on a burst node.
 package lost
 
 import (
@@ -41,7 +41,7 @@ const evictionTimeout = 5 * time.Second
 type Reconciler struct {
 	Client client.Client
 	Pools  pool.List
-	// SchedulerName is the name of our profile.
+	// SchedulerName is the scheduler name of our profile.
 	SchedulerName string
 	// Recorder writes an event on an evicted pod.
 	Recorder record.EventRecorder
@@ -74,7 +74,7 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("lost").For(&corev1.Pod{}, builder.WithPredicates(ours, young)).Complete(r.Progress.Reconciler("lost", r))
 }
 
-// Reconcile evicts one pod, or sets its phase to Failed, if the time for this has come.
+// Reconcile checks one pod. If necessary, it evicts the pod or sets the phase of the pod to Failed.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // flowcontrol.Backoff does not return the rest of the backoff
+	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // flowcontrol.Backoff has no method for the remaining time
 		return reconcile.Result{RequeueAfter: evictionRetry}, nil
 	}
 	if wait := r.failures.delay(i, now); wait > 0 {

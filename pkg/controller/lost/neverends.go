@@ -19,8 +19,8 @@ import (
 // endsWithin is the time that a Job has to remove its finalizer from a pod after the kubelet has deleted the pod.
 const endsWithin = 10 * time.Second
 
-// neverEnds reports in is whether the pod will never end by itself. known is the time from which on this is certain. A
-// Job with podReplacementPolicy Failed, which a podFailurePolicy implies, replaces a pod only after the pod has failed.
+// neverEnds reports whether the pod will never end by itself. known is the time from which on this is certain. A Job
+// with podReplacementPolicy Failed, which a podFailurePolicy implies, replaces a pod only after the pod has failed.
 // Until then, the Job keeps its finalizer on the pod. When a kubelet ends a pod, it sets the phase of the pod to
 // Failed. When virtual-kubelet deletes a pod that never started, it does not set the phase (v1.11, node/pod.go), and
 // the Job would wait for ever.

@@ -43,8 +43,8 @@ type Finding struct {
 
 // Report lists the findings of a preflight.
 type Report struct {
-	// LockedOut lists workloads of other schedulers that do not tolerate the gate taint, but run or could run on burst
-	// nodes.
+	// LockedOut lists workloads of other schedulers that run or could run on burst nodes and do not tolerate the gate
+	// taint.
 	LockedOut []Finding
 	// TolerateAll lists the workloads of any scheduler that tolerate every taint. It leaves out DaemonSets, because
 	// autoscalers never add nodes for pods of DaemonSets.
@@ -98,7 +98,7 @@ func toleratesAll(tolerations []corev1.Toleration) bool {
 }
 
 // mayRunOn reports whether the workload's pods select the node and tolerate its taints. It ignores the gate taint,
-// PreferNoSchedule taints and passing taints.
+// taints with the effect PreferNoSchedule, and temporary taints (see passing).
 func mayRunOn(w *Workload, node *corev1.Node) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
 	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
@@ -110,7 +110,8 @@ func mayRunOn(w *Workload, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// passing reports whether the taint is temporary, such as a cordon, a startup taint or the taint of a node condition.
+// passing reports whether the taint is temporary. Cordons, startup taints and the taints of node conditions are
+// temporary.
 func passing(t *corev1.Taint) bool { return len(nodegroups.LastingTaints([]corev1.Taint{*t})) == 0 }
 
 // Workloads lists the workloads of the cluster. It does not list a Deployment's ReplicaSets or a CronJob's Jobs. Their
@@ -142,7 +143,7 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 // finder collects workloads.
 type finder struct {
 	found    []Workload
-	position map[string]int    // index in found, by key
+	position map[string]int    // index in found, by the workload's key
 	owners   map[string]string // from an object's key to its owner's key
 }
 
@@ -151,8 +152,8 @@ func (f *finder) add(kind string, o metav1.Object, template corev1.PodTemplateSp
 	f.found = append(f.found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
 }
 
-// own records the object's controlling owner if by lists the API version and kind of the owner. It reports whether by
-// lists them.
+// own returns true if the argument by lists the API version and kind of the object's controlling owner. In this case,
+// own also records the owner.
 func (f *finder) own(kind string, o metav1.Object, by ...string) bool {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil || !slices.Contains(by, owner.APIVersion+" "+owner.Kind) {

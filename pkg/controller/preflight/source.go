@@ -18,12 +18,12 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Source is a scheduler configuration, with the controller that uses it.
+// Source is a scheduler configuration and the ServiceAccount of the controller that uses the configuration.
 type Source struct {
 	// Config is the KubeSchedulerConfiguration.
 	Config []byte
-	// Namespace and ServiceAccount are those of the controller that uses the configuration. They are empty if the input
-	// has no controller.
+	// Namespace and ServiceAccount are the controller's. They are empty if the YAML has no pod template of the
+	// controller.
 	Namespace, ServiceAccount string
 }
 
@@ -61,10 +61,10 @@ func Find(data []byte) (*Source, error) {
 	return f.source, nil
 }
 
-// found collects what Find finds.
+// found collects the configurations that Find finds.
 type found struct {
 	source *Source
-	names  []string // the objects that hold a configuration
+	names  []string // the objects in which Find found a configuration
 	differ bool
 }
 

@@ -18,12 +18,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
-// BackoffAnnotation holds the backoff of the pod's workload: the number of evictions in a row whose replacement did not
-// land on a VM, and the end of the backoff. Until then, no pod of the workload is evicted.
+// BackoffAnnotation holds the backoff of the pod's workload: the number of evictions in a row that did not help, and
+// the end of the backoff. An eviction did not help if no replacement pod became ready on a VM.
 const BackoffAnnotation = "poolpriority.dev/return-backoff"
 
-// report logs that an eviction did not help. It also adds the workload's backoff to notes, so that writeNotes writes it
-// on the replacement pod. The next leader reads the backoff from there.
+// report logs that an eviction did not help. It also adds the workload's backoff to notes. writeNotes writes the
+// backoff on the replacement pod, where the next leader reads it.
 func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) {
 	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
 	if m, ok := r.away[f.Evicted]; ok {

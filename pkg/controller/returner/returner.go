@@ -43,8 +43,8 @@ const (
 	roundTimeout = 2 * time.Minute
 )
 
-// Returner evicts pods from burst pools that have Return enabled. It evicts a pod after a node outside burst pools has
-// had capacity for the pod for stableFor.
+// Returner evicts pods from burst pools that have Return enabled. It evicts a pod if nodes outside burst pools have had
+// capacity for the pod during the whole time stableFor.
 type Returner struct {
 	// Config configures the client of the API server.
 	Config *rest.Config
@@ -184,7 +184,7 @@ func (r *Returner) round(ctx context.Context) {
 		}
 		for _, p := range r.planner.Round(began, i, world.candidates[i], room) {
 			if r.clock.Since(began) > maxInterval {
-				return // the API server is slow, and the input of the round is old
+				return // the API server is slow, so the listed pods and nodes are out of date
 			}
 			r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
 		}
@@ -298,7 +298,8 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 	}
 }
 
-// answer formats an API error with its causes, such as the PodDisruptionBudget that does not allow an eviction.
+// answer formats an API error with its causes. One cause is, for example, the PodDisruptionBudget that blocks an
+// eviction.
 func answer(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

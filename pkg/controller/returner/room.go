@@ -46,7 +46,7 @@ type rooms struct {
 	snapshot  *snapshot
 	moved     []move // the moves for which capacity is reserved in this round
 	nodes     []fwk.NodeInfo
-	kept      map[string]fwk.NodeInfo // copies of nodes, with the pods that moved adds to them, by node name
+	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
 }
 
 // snapshot is the lister from which the framework reads. Each round replaces its SharedLister.
@@ -158,8 +158,8 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 }
 
 // begin starts a round. It takes a snapshot of the cluster, and reserves capacity for the evicted pods in away, whose
-// replacements are not bound yet. In the snapshot, a pod with a nominated node runs on that node. The pods that the
-// nominated pod preempts still run there, too.
+// replacements are not bound yet. If a pending pod has a nominated node, the snapshot counts the pod as running on that
+// node. The snapshot also counts the pods that the nominated pod preempts.
 func (r *rooms) begin(away []move) error {
 	listed, err := r.listNodes.List(labels.Everything())
 	if err != nil {
@@ -201,13 +201,14 @@ func (r *rooms) begin(away []move) error {
 	slices.SortFunc(r.nodes, func(a, b fwk.NodeInfo) int {
 		rankA, _ := r.pools.RankOf(a.Node().Labels)
 		rankB, _ := r.pools.RankOf(b.Node().Labels)
-		// NewSnapshot lists the nodes in a random order. In a fixed order, the same pods find capacity in each round.
+		// NewSnapshot lists the nodes in a random order. With a fixed order, a pod that found a node in one round finds
+		// it in the next round, too.
 		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(a.Node().Name, b.Node().Name))
 	})
 	return nil
 }
 
-// keep reserves capacity for the pod until the round is over.
+// keep reserves capacity for the pod on the node named m.to until the end of the round.
 func (r *rooms) keep(m move) {
 	node, ok := r.kept[m.to]
 	if !ok {
@@ -222,9 +223,9 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move of the pod to the best-ranked node on which the pod fits, and reserves capacity on that node
-// until the end of the round. If the pod fits no node, find returns nil. given are tolerations of the pod that its
-// replacement will not have. find ignores them.
+// find returns the move of the pod to the best-ranked node on which the pod fits. It reserves capacity on that node
+// until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
+// the pod's replacement will not have them.
 func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {

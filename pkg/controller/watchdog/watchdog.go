@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Limit is the longest time that one piece of work may take, such as one call of a reconciler. Requests to the API
-// server time out before Limit.
+// Limit is the longest time that one piece of work may take, such as one call of a reconciler. The timeout of a request
+// to the API server is shorter than Limit.
 const Limit = 5 * time.Minute
 
-// Watch tracks the work in progress. It is safe for concurrent use. A nil Watch tracks nothing.
+// Watch tracks the work in progress, such as running calls of reconcilers. It is safe for concurrent use. A nil Watch
+// tracks nothing.
 type Watch struct {
 	clock clock.PassiveClock
 
@@ -29,7 +30,7 @@ func New(clock clock.PassiveClock) *Watch {
 	return &Watch{clock: clock, began: map[*string]time.Time{}}
 }
 
-// Begin records that the work begins. The function that it returns records that the work has ended.
+// Begin records that the work begins. The caller calls end when the work has ended.
 func (w *Watch) Begin(what string) (end func()) {
 	if w == nil {
 		return func() {}
@@ -44,7 +45,7 @@ func (w *Watch) Begin(what string) (end func()) {
 	}
 }
 
-// Reconciler wraps the reconciler so that its work is tracked.
+// Reconciler returns a reconciler that tracks each call of r under the name.
 func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		defer w.Begin(name)()
@@ -52,7 +53,7 @@ func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconc
 	})
 }
 
-// Check returns an error if a piece of work has gone on for longer than Limit. It is a healthz.Checker.
+// Check is a healthz.Checker. It returns an error if a piece of work has been in progress for longer than Limit.
 func (w *Watch) Check(*http.Request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
