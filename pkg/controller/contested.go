@@ -119,9 +119,9 @@ func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now 
 	if !r.wants(node) {
 		what = fmt.Sprintf("the gate taint %s was taken off %d times and set again each time", taint.ToString(), times)
 	}
-	what += fmt.Sprintf(": another controller, an admission policy or a webhook does that; exempt the key %s there. The controller tries again, in the end once a minute", taint.Key)
+	what += fmt.Sprintf(". Another controller, an admission policy or a webhook undoes the change. Exempt the key %s in that component. The controller retries with a backoff of at most a minute", taint.Key)
 	if r.wants(node) {
-		what += "; meanwhile " + consequence
+		what += ". Meanwhile, " + consequence
 	}
 	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
 	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", Short(what))

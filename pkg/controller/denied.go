@@ -31,11 +31,11 @@ const (
 	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node's other taints"
 	// lasting describes the effect of a gate taint that the controller cannot remove. In mode Observe, the controller
 	// has no right to change nodes.
-	lasting = "the gate taint stays and hides the node from other schedulers: run pool-priority-controller cleanup --taint-only with the right to edit nodes"
+	lasting = "the gate taint stays and hides the node from other schedulers. To remove the taint, run pool-priority-controller cleanup --taint-only with the right to edit nodes"
 	// rightsAdvice is the advice to users if RBAC denies a change. exemptionAdvice is the advice if an admission rule
 	// denies it.
 	rightsAdvice    = "give the controller the rights of manifests/rbac/controller-write.yaml"
-	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards have such a rule, " +
+	exemptionAdvice = "an admission rule denies the change: exempt the controller's ServiceAccount from this rule. AKS's deployment safeguards have such a rule, " +
 		"the policy \"Cannot Edit Individual Nodes\""
 )
 

@@ -32,10 +32,10 @@ that the controller added: the API server does not allow their removal. The comm
 		},
 	}
 	fs := command.Flags()
-	fs.StringVar(&c.Installation, "installation", configv1.DefaultInstallation, "name of the installation: leaderElection.resourceName of its configuration")
+	fs.StringVar(&c.Installation, "installation", configv1.DefaultInstallation, "name of the installation; its scheduler's configuration sets it as leaderElection.resourceName")
 	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "remove annotations only from pods with this schedulerName; default: from all pods, or from none if the cluster has another installation")
 	fs.BoolVar(&c.TaintOnly, "taint-only", false, "remove only the gate taint")
 	fs.StringSliceVar(&c.Leases, "leases", nil, "names of the leases in the namespace (default: the installation's and pool-priority-controller)")
-	fs.StringSliceVar(&c.ConfigMaps, "configmaps", []string{configv1.StatusName}, "names of the ConfigMaps in the namespace that the scheduler published")
+	fs.StringSliceVar(&c.ConfigMaps, "configmaps", []string{configv1.StatusName}, "names of the ConfigMaps that the scheduler published in the namespace")
 	return command
 }

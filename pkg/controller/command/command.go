@@ -93,8 +93,8 @@ func New() *cobra.Command {
 	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; default: the controller pod's namespace")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.lease, "leader-elect-resource-name", leaseName, "name of the leader's lease")
-	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that serves /healthz and /readyz; 0 turns them off")
-	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that serves /metrics by HTTPS, to clients that may get this path; 0 turns it off")
+	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that serves /healthz and /readyz; 0 turns the server off")
+	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that serves /metrics by HTTPS, to clients with the right to get this path; 0 turns the server off")
 	logsapi.AddFlags(logging, fs)                                  // the logging flags of the scheduler, such as --v and --logging-format
 	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime defines this flag
 	return command

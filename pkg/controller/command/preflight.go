@@ -119,7 +119,7 @@ func try(ctx context.Context, asAccount, asOneself client.Client, account string
 	node, err := controller.TryGateTaint(ctx, asAccount, pools, nodes)
 	if controller.WithoutRight(err) {
 		who = you
-		unsure = ". Whether " + account + " may is unknown: it has no rights yet, or you may not impersonate it. Run the preflight again after the installation"
+		unsure = ". It is unknown whether " + account + " may do so: it has no rights yet, or you may not impersonate it. Run the preflight again after the installation"
 		node, err = controller.TryGateTaint(ctx, asOneself, pools, nodes)
 	}
 	switch {

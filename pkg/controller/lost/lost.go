@@ -178,7 +178,7 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *n
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
 		if !r.forbidden {
-			logger.Error(err, "Lost pods cannot be evicted from burst pools: the controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
+			logger.Error(err, "Lost pods cannot be evicted from burst pools. The controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
 				"and no admission rule may deny it")
 			r.forbidden = true
 		}

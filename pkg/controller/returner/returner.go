@@ -95,7 +95,7 @@ func (r *Returner) Start(ctx context.Context) error {
 	}
 	factory := newInformers(client)
 	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
-		logger.Error(err, "Pods are not returned from burst pools; does the scheduler start with this configuration?")
+		logger.Error(err, "Pods are not returned from burst pools, because the setup failed. Check whether the scheduler starts with this configuration")
 		return nil
 	}
 	factory.Start(ctx.Done())
@@ -283,10 +283,10 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 	case err == nil:
 		r.planner.Evicted(now, i, p, members)
 		r.away[pod.UID] = move{pod: to.pod, to: to.to}
-		logger.Info("Evicted a pod from a burst pool: a node outside burst pools has capacity for it", "stableFor", stableFor)
+		logger.Info("Evicted a pod from a burst pool: a node outside burst pools has capacity for the pod", "stableFor", stableFor)
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from burst pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		logger.V(2).Info("The pod to return from a burst pool is gone", "answer", err.Error())
+		logger.V(2).Info("A pod was not evicted from a burst pool, because it no longer exists", "answer", err.Error())
 	default:
 		pause := r.planner.Refused(now, p)
 		returns.WithLabelValues(from.Name, resultRefused).Inc()
