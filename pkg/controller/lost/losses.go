@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// evictionsPerMinute limits the rate of evictions from one burst pool, and evictionsAtOnce limits the evictions at
-	// once. If a quota makes the provider refuse 70 pods, the controller can evict all of them within a minute. During
-	// an outage of the provider, the limits protect the API server from overload.
+	// evictionsPerMinute limits the rate of evictions from one burst pool, and evictionsAtOnce limits the evictions
+	// without a delay between them. If a quota makes the provider refuse 70 pods, the controller can evict all of them
+	// within a minute. During an outage of the provider, the limits protect the API server from overload.
 	evictionsPerMinute, evictionsAtOnce = 60, 10
 	// If the provider also refuses the replacement of a refused pod, the controller evicts the replacement after a
 	// backoff. againPause is the first backoff, and maxAgainPause the longest.
@@ -53,8 +53,8 @@ type ownerFailures struct {
 	// slowness counts how often in a row the controller evicted pods that did not start in time. If several evicted
 	// pods have the same notStartedPod.slowness, they raise the count only once.
 	slowness int
-	// rounds counts the rounds in a row in which the provider refused pods of the owner. since is when the last round
-	// began. The next round begins when the controller evicts a refused pod that it first saw after since.
+	// rounds counts the rounds in a row in which the provider refused pods of the owner. since is the time at which the
+	// last round began. The next round begins when the controller evicts a refused pod that it first saw after since.
 	rounds int
 	since  time.Time
 }
@@ -97,8 +97,8 @@ func (l *podFailures) forget(name types.NamespacedName) {
 	delete(l.notStarted, name)
 }
 
-// started drops the entry of a pod that started at the time now. It resets the rounds of the pod's owner. If the pod
-// started within startWithin, it also resets the owner's slowness.
+// started drops the entry of a pod that started at the time now. It sets the rounds of the pod's owner to 0. If the pod
+// started within startWithin, it also sets the owner's slowness to 0.
 func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
 	p, o := l.notStarted[name], l.owner(owner)
 	l.forget(name)

@@ -37,9 +37,9 @@ import (
 const (
 	// maxInterval is the longest time between two rounds.
 	maxInterval = 10 * time.Second
-	// evictionTimeout bounds one eviction.
+	// evictionTimeout is the timeout of one eviction request.
 	evictionTimeout = 5 * time.Second
-	// roundTimeout bounds one round.
+	// roundTimeout is the timeout of one round.
 	roundTimeout = 2 * time.Minute
 )
 
@@ -137,7 +137,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	return nil
 }
 
-// round runs one round over all pods.
+// round checks all pods once, and evicts those that it can return to a VM now.
 func (r *Returner) round(ctx context.Context) {
 	defer r.Progress.Begin("return")()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)

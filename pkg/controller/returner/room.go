@@ -44,7 +44,7 @@ type rooms struct {
 	listNodes corelisters.NodeLister
 	framework framework.Framework
 	snapshot  *snapshot
-	moved     []move // the moves for which capacity is reserved in this round
+	moved     []move // the pods for which capacity is reserved in this round
 	nodes     []fwk.NodeInfo
 	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
 }
@@ -99,7 +99,7 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 // complete returns the profile with the scheduler's default plugins and their arguments.
 func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
 	p := *profile.DeepCopy()
-	// kube-scheduler's scheme does not know the type of PoolPriority's arguments. inTree removes PoolPriority anyway.
+	// kube-scheduler's scheme has no type for PoolPriority's arguments. inTree removes PoolPriority anyway.
 	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfigv1.PluginConfig) bool { return c.Name == configv1.PluginName })
 	config := &schedconfigv1.KubeSchedulerConfiguration{Profiles: []schedconfigv1.KubeSchedulerProfile{p}}
 	scheme.Scheme.Default(config)
