@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// contestedRetry is the first backoff, and maxContestedRetry the longest, after a change of a node's taints was
-	// undone. A change that lasted for maxContestedRetry was not contested: if it is undone later, it is made again at
-	// once.
+	// When another component undoes a change of a node's taints, the controller repeats the change after a backoff.
+	// contestedRetry is the first backoff, and maxContestedRetry the longest. If a change lasted for maxContestedRetry
+	// before it was undone, the controller repeats it at once.
 	contestedRetry, maxContestedRetry = time.Second, time.Minute
-	// contestedAfter is the number of undone changes in a row after which an event is written.
+	// contestedAfter is the number of undone changes in a row after which the controller writes an event on the node.
 	contestedAfter = 3
 
 	// ReasonGateTaintContested is the reason of the event on a node whose gate taint another component changes
@@ -26,14 +26,14 @@ const (
 	ReasonGateTaintContested = "GateTaintContested"
 )
 
-// side is the wanted state of a node. If it changes, or if a new node has the same name, the count of changes starts
-// anew.
+// side is a node with its wanted state. If the wanted state of a node changes, or if a new node gets the same name, the
+// count of changes starts at zero again.
 type side struct {
 	uid     types.UID
 	tainted bool
 }
 
-// contests tracks the nodes whose taints were changed, by name.
+// contests tracks the nodes whose taints the controller changed, by node name.
 type contests struct {
 	mu    sync.Mutex
 	nodes map[string]contest
@@ -41,13 +41,13 @@ type contests struct {
 
 type contest struct {
 	side     side
-	inARow   int       // the number of changes in a row; each except the last was undone soon
+	inARow   int       // the number of changes in a row; each except the last was undone within maxContestedRetry
 	last     time.Time // the time of the last change
 	undone   bool      // the last change is known to have been undone
 	reported bool
 }
 
-// written records a change.
+// written records that the controller changed the node's taints at the time now.
 func (c *contests) written(node string, of side, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +63,9 @@ func (c *contests) written(node string, of side, now time.Time) {
 	c.nodes[node] = e
 }
 
-// undone records that the last change was undone, if there was one. It returns the rest of the backoff and, if an event
-// is due, how many changes in a row were undone.
+// undone records that the last change of the node's taints was undone. wait is the rest of the backoff before the
+// controller may repeat the change. If the controller must write an event, tell is the number of undone changes in a
+// row. Otherwise tell is 0.
 func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,7 @@ func (c *contests) undone(node string, of side, now time.Time) (wait time.Durati
 	return e.last.Add(backoff.Pause(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
 }
 
-// kept records that the node's taints are as wanted.
+// kept records that the node has the wanted taints.
 func (c *contests) kept(node string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +107,8 @@ func (c *contests) forget(node string) {
 	delete(c.nodes, node)
 }
 
-// undone returns the rest of the backoff for a node whose change was undone. It writes an event if that happens
-// repeatedly.
+// undone returns the rest of the backoff before the controller repeats a change of the node's taints. After
+// contestedAfter undone changes in a row, it writes an event.
 func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now time.Time) time.Duration {
 	wait, times := r.contests.undone(node.Name, of, now)
 	if times == 0 {
@@ -118,9 +119,9 @@ func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now 
 	if !r.wants(node) {
 		what = fmt.Sprintf("the gate taint %s was taken off %d times and set again each time", taint.ToString(), times)
 	}
-	what += fmt.Sprintf(": another controller, an admission policy or a webhook does that; exempt the key %s there. The controller tries again, in the end once a minute", taint.Key)
+	what += fmt.Sprintf(". Another controller, an admission policy or a webhook undoes the change. Exempt the key %s in that component. The controller retries with a backoff of at most a minute", taint.Key)
 	if r.wants(node) {
-		what += "; meanwhile " + consequence
+		what += ". Meanwhile, " + consequence
 	}
 	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
 	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", Short(what))

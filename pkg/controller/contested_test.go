@@ -114,7 +114,7 @@ func TestContested(t *testing.T) {
 		if n := len(a.recorder.Events); n != 1 {
 			t.Fatalf("in the write %v: %d events, want one", inTheWrite, n)
 		}
-		const want = "Warning GateTaintContested the gate taint poolpriority.dev/gate=pool-priority-scheduler:NoSchedule was set 3 times and taken off again each time: another controller, an admission policy or a webhook"
+		const want = "Warning GateTaintContested the gate taint poolpriority.dev/gate=pool-priority-scheduler:NoSchedule was set 3 times and taken off again each time. Another controller, an admission policy or a webhook"
 		if event := <-a.recorder.Events; !strings.HasPrefix(event, want) {
 			t.Errorf("the event says %q", event)
 		}

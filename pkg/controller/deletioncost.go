@@ -23,22 +23,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// nodeNameField is the field that pods are indexed by.
+// nodeNameField is the pod field that the cache indexes.
 const nodeNameField = "spec.nodeName"
 
-// DeletionCost sets the deletion costs of our scheduler's pods, and corrects them when the pods' pool changes because
-// the list was edited or a node was relabelled. With Others, it also sets the costs of pods that other schedulers
-// bound. Without Others, it removes its earlier costs from such pods, once for each pod: a cost that returns was
-// written by another component, which would write it for ever. It changes only pods of ReplicaSets, because other
-// workloads do not read the cost, except ReplicationControllers. It keeps a cost that another component set. It changes
-// a pod on a burst node only after the pod has started: if a pod changes earlier, virtual-kubelet may create it again,
-// which may lose it.
+// DeletionCost sets the deletion costs of our scheduler's pods. It corrects a cost when the pool list changes or when
+// the labels of the pod's node change. If Others is set, it also sets the costs of pods of other schedulers. If Others
+// is not set, it removes the costs that it wrote earlier on pods of other schedulers. It removes the cost only once
+// from each pod, because another component that writes the cost again would undo each removal. DeletionCost changes
+// only pods of ReplicaSets. StatefulSets, DaemonSets and Jobs do not read the cost. ReplicationControllers read it, but
+// DeletionCost does not handle their pods. DeletionCost keeps a cost that another component set. It changes a pod on a
+// burst node only after the pod has started. If the pod changes before its start, virtual-kubelet may create the pod
+// again, and the pod may be lost.
 type DeletionCost struct {
 	Client client.Client
 	Pools  pool.List
 	// SchedulerName is the name of our scheduler.
 	SchedulerName string
-	// Others extends this to pods of other schedulers in listed pools, except in kube-system.
+	// Others extends DeletionCost to pods of other schedulers in listed pools, except pods in kube-system.
 	Others   bool
 	Recorder record.EventRecorder
 	Progress *watchdog.Watch
@@ -50,8 +51,8 @@ type DeletionCost struct {
 
 var _ reconcile.Reconciler = &DeletionCost{}
 
-// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet when the pod changes, and
-// for the pods of a node when the node's labels change.
+// SetupWithManager has the manager call the reconciler for a ReplicaSet's bound pod when the pod changes. When the
+// labels of a node change, the manager calls the reconciler for all such pods on the node.
 func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeNameField, func(o client.Object) []string {
 		return []string{o.(*corev1.Pod).Spec.NodeName}
@@ -70,7 +71,7 @@ func ofReplicaSet(o client.Object) bool {
 	return owner != nil && owner.Kind == "ReplicaSet"
 }
 
-// podsOn returns requests for the pods on the node.
+// podsOn returns requests for the pods of ReplicaSets on the node.
 func (r *DeletionCost) podsOn(ctx context.Context, node client.Object) []reconcile.Request {
 	pods := &corev1.PodList{}
 	if err := r.Client.List(ctx, pods, client.MatchingFields{nodeNameField: node.GetName()}); err != nil {
@@ -104,7 +105,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 		return reconcile.Result{}, nil
 	}
 	if r.Pools.IsBurstNode(node.Labels) && !refusal.Started(pod) {
-		return reconcile.Result{}, nil // its start will trigger another call
+		return reconcile.Result{}, nil // the start of the pod triggers another call
 	}
 	if wanted := r.wanted(request.NamespacedName, pod, node); len(wanted) > 0 {
 		return r.annotate(ctx, pod, wanted)
@@ -112,7 +113,8 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	return reconcile.Result{}, nil
 }
 
-// wanted returns the annotations to change on the pod, with their new values. An empty value removes the annotation.
+// wanted returns the annotations to change on the pod, with the new values. An empty value means that the annotation is
+// removed.
 func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *corev1.Node) map[string]string {
 	if !r.isFor(pod) {
 		if !r.first(&r.undone, name, pod.UID) {
@@ -123,12 +125,12 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
 	if foreign && r.first(&r.reported, name, pod.UID) {
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
-			"another client changed the annotation %s, and the controller leaves it alone. To have it set again, remove it and %s", scalein.CostAnnotation, scalein.OwnCostAnnotation)
+			"another client changed the annotation %s, so the controller keeps its value. To have the controller set it again, remove this annotation and %s", scalein.CostAnnotation, scalein.OwnCostAnnotation)
 	}
 	return wanted
 }
 
-// annotate writes the annotations, unless the pod has changed since it was read.
+// annotate writes the annotations on the pod. The patch fails with a conflict if the pod has changed since it was read.
 func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) (reconcile.Result, error) {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if pod.Annotations == nil {
@@ -157,7 +159,7 @@ func (r *DeletionCost) isFor(pod *corev1.Pod) bool {
 	return pod.Spec.SchedulerName == r.SchedulerName || r.Others && pod.Namespace != metav1.NamespaceSystem
 }
 
-// first adds the pod to the map, and reports whether it was not in it.
+// first adds the pod to the map. It returns true if the map did not have the pod yet.
 func (r *DeletionCost) first(among *map[types.NamespacedName]types.UID, name types.NamespacedName, uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +171,7 @@ func (r *DeletionCost) first(among *map[types.NamespacedName]types.UID, name typ
 	return !was
 }
 
-// retry lets the next call remove the annotations that could not be removed from the pod.
+// retry deletes the pod from undone after a failed patch, so that the next Reconcile tries the removal again.
 func (r *DeletionCost) retry(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

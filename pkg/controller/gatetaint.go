@@ -1,5 +1,5 @@
-// Package controller holds the reconcilers that run beside the scheduler. They write what cannot be written in a
-// scheduling cycle.
+// Package controller holds the reconcilers of pool-priority-controller, which runs beside the scheduler. They make the
+// changes to nodes and bound pods that a scheduling cycle cannot make.
 package controller
 
 import (
@@ -22,28 +22,30 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// GateTaint keeps the installation's gate taint on the nodes of burst pools and off all other nodes. If the API server
-// denies a change, or another component undoes it repeatedly, GateTaint writes an event and retries with backoff.
+// GateTaint keeps the installation's gate taint on the nodes of burst pools and removes it from all other nodes. If the
+// API server denies a change, or if another component undoes a change repeatedly, GateTaint writes an event and retries
+// with backoff.
 type GateTaint struct {
 	Client client.Client
 	Pools  pool.List
-	// Off removes the taint from all nodes.
+	// If Off is set, GateTaint removes the gate taint from all nodes.
 	Off bool
-	// Recorder writes events on nodes whose taints may not be changed, or whose changes another component undoes.
+	// Recorder writes an event on a node if the API server denies a change of the node's taints, or if another
+	// component undoes the change repeatedly.
 	Recorder record.EventRecorder
 	Clock    clock.Clock
 	Progress *watchdog.Watch
 
 	once     sync.Once
-	denials  *flowcontrol.Backoff // see backoff
+	denials  *flowcontrol.Backoff // the backoffs by node name; see the method backoff
 	contests contests
 	left     sync.Map // UIDs of nodes that mention has logged
 }
 
 var _ reconcile.Reconciler = &GateTaint{}
 
-// SetupWithManager has the manager call the reconciler for every node that changes. It also adds try, a dry run that
-// shows whether the controller may change a node. The manager calls try when this process begins to lead.
+// SetupWithManager has the manager call the reconciler for every node that changes. Unless Off is set, the manager also
+// calls try when this process becomes the leader. try tests by a dry run whether the controller may change a node.
 func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 	if !r.Off {
 		if err := m.Add(manager.RunnableFunc(r.try)); err != nil {
@@ -68,7 +70,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 		r.contests.kept(node.Name, now)
 		return reconcile.Result{}, nil
 	}
-	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // Backoff does not return the rest of the pause
+	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // flowcontrol.Backoff has no method for the remaining time
 		return reconcile.Result{RequeueAfter: deniedRetry}, nil
 	}
 	side := side{uid: node.UID, tainted: r.wants(node)}
@@ -86,13 +88,13 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if r.InLine(node) {
 		return reconcile.Result{}, nil
 	}
-	// The answer of the API server differs from the request, because a webhook or a policy changed the node. There may
-	// be no watch event for it, so the node is reconciled again after a backoff.
+	// The node in the API server's response does not have the requested taints, because a webhook or a policy changed
+	// them. The API server may send no watch event, so the controller reconciles the node again after a backoff.
 	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
 }
 
 // mention logs, once for each node, that a node of a burst pool has another installation's gate taint. The controller
-// leaves such a node alone.
+// puts no second gate taint on such a node.
 func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
 	other := r.Pools.OtherOf(node)
 	if other == "" || !r.Pools.IsBurstNode(node.Labels) {
@@ -114,22 +116,22 @@ func (r *GateTaint) Write(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// InLine reports whether the node has the installation's gate taint if and only if it should, and no other taint of the
-// installation.
+// InLine reports whether the node already has exactly the taints that it should have, so that Write would change
+// nothing.
 func (r *GateTaint) InLine(node *corev1.Node) bool {
 	return slices.Equal(r.taints(node), node.Spec.Taints)
 }
 
 // wants reports whether the node should have the installation's gate taint. A node with another installation's gate
-// taint should not: it is already hidden from autoscalers and from our scheduler, and it cannot have two taints with
-// the same key and effect.
+// taint should not have ours. The other taint already hides the node from autoscalers and from our scheduler. A node
+// cannot have two taints with the same key and effect.
 func (r *GateTaint) wants(node *corev1.Node) bool {
 	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
 }
 
-// taints returns the taints that the node should have. A gate taint whose value is the installation's name is ours. It
-// is removed if its effect is not NoSchedule: PreferNoSchedule hides the node from no autoscaler, and NoExecute evicts
-// pods. Other installations' taints stay.
+// taints returns the taints that the node should have. A gate taint is ours if its value is the installation's name. If
+// the effect of our gate taint is not NoSchedule, the taint is removed: PreferNoSchedule does not hide the node from
+// autoscalers, and NoExecute evicts pods. The gate taints of other installations stay.
 func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
 	want, own := r.wants(node), r.Pools.GateTaint()
 	has := false

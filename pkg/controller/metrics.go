@@ -14,7 +14,7 @@ import (
 
 const subsystem = "pool_priority"
 
-// These are the results of writes of deletion costs.
+// These are the values of the label result of costWrites.
 const resultWritten, resultConflict, resultFailed = "written", "conflict", "failed"
 
 var (
@@ -33,8 +33,8 @@ var (
 // Metrics returns the metrics of this package except Gauges.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites} }
 
-// BeginMetrics creates the series with the value 0. Prometheus counts no increase if a series first appears with the
-// value 1.
+// BeginMetrics creates all series of costWrites with the value 0. If the first value of a series is 1, Prometheus
+// counts no increase.
 func BeginMetrics() {
 	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
 		costWrites.WithLabelValues(result).Add(0)
@@ -46,7 +46,7 @@ func countCostWrite(err error) {
 	switch {
 	case err == nil:
 		costWrites.WithLabelValues(resultWritten).Inc()
-	case apierrors.IsNotFound(err): // the pod is gone
+	case apierrors.IsNotFound(err): // a pod that no longer exists needs no cost
 	case apierrors.IsConflict(err):
 		costWrites.WithLabelValues(resultConflict).Inc()
 	default:
@@ -54,9 +54,9 @@ func countCostWrite(err error) {
 	}
 }
 
-// Gauges returns a collector for the number of burst nodes without the gate taint. It has no series before elected is
-// closed, that is, before this process leads. It has none if the gate taint is off, either. The client must have a
-// cache.
+// Gauges returns a collector for the number of burst nodes without the gate taint. The collector has no series until
+// elected is closed, which happens when this process becomes the leader. If the gate taint is off, the collector has no
+// series at all. The client of r must read from a cache.
 func (r *GateTaint) Gauges(elected <-chan struct{}) metrics.StableCollector {
 	return &gauges{taint: r, elected: elected}
 }
@@ -80,7 +80,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	if c.taint.Off {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a read blocks until the cache has synced
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // List blocks until the cache has synced
 	defer cancel()
 	nodes := &corev1.NodeList{}
 	if err := c.taint.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {

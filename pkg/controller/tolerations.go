@@ -23,11 +23,12 @@ import (
 )
 
 // Tolerations adds the burst pool's tolerations to pods that run on a burst node. The scheduler placed these pods as if
-// they had the tolerations. With the tolerations in its spec, a pod fits its node for every other component, too.
-// Tolerations changes no pod that is not bound: autoscalers add no node for a pod that tolerates the gate taint, and a
-// toleration cannot be removed again. It changes no pod that does not run yet: virtual-kubelet syncs a pod again when
-// its tolerations change, and the ACI connector may then create a container group twice, which loses the pod (azure-aci
-// v1.6.4). A pod that the provider refused, or that has ended, needs no tolerations.
+// they had the tolerations. Other components read tolerations from the pod's spec, and would conclude without them that
+// the pod does not fit its node. Tolerations changes a pod only after the pod is bound: autoscalers add no node for a
+// pending pod that tolerates the gate taint, and a toleration cannot be removed again. Tolerations also waits until the
+// pod runs. When the tolerations of a pod change, virtual-kubelet syncs the pod again. If the pod does not run yet, the
+// ACI connector may then create its container group twice, which loses the pod (azure-aci v1.6.4). A pod that the
+// provider refused, or that has ended, needs no tolerations.
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List
@@ -36,12 +37,13 @@ type Tolerations struct {
 
 var _ reconcile.Reconciler = &Tolerations{}
 
-// SetupWithManager has the manager call the reconciler for a pod when it begins to run and when it changes later, and
-// for the running pods of a burst node when the node's taints change.
+// SetupWithManager has the manager call the reconciler for a pod when the pod begins to run, and whenever the running
+// pod changes. When the taints of a burst node change, the manager calls the reconciler for all running pods on the
+// node.
 func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 	runs := predicate.NewPredicateFuncs(func(o client.Object) bool { return running(o.(*corev1.Pod)) })
 	tainted := predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, // pods that are bound to it cause their own events
+		CreateFunc: func(event.CreateEvent) bool { return false }, // the pods of a new node have watch events of their own
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return r.Pools.IsBurstNode(e.ObjectNew.GetLabels()) && !slices.Equal(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
@@ -53,8 +55,8 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 		Complete(r.Progress.Reconciler("tolerations", r))
 }
 
-// running reports whether the pod needs the tolerations and may be changed: it is bound, has started, and is neither
-// terminating nor ended.
+// running reports whether the pod needs the tolerations and may be changed. Such a pod is bound, has started, is not
+// terminating and has not ended.
 func running(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && refusal.Started(pod)
 }
@@ -92,8 +94,8 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	if len(missing) == 0 {
 		return reconcile.Result{}, nil
 	}
-	// Without the lock, the patch would drop tolerations that another component adds at the same time, and the API
-	// server rejects the removal of tolerations.
+	// Without the optimistic lock, the patch would drop tolerations that another component adds at the same time. The
+	// API server rejects the removal of tolerations.
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, missing...)
 	if err := r.Client.Patch(ctx, pod, patch); err != nil {
@@ -103,8 +105,9 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, nil
 }
 
-// missing returns the burst pool's tolerations that the pod needs for its node's taints and for the gate taint, which
-// may come later. It returns none for a taint that the pod tolerates in another form, such as {operator: Exists}.
+// missing returns the burst pool's tolerations that the pod lacks for its node's taints and for the gate taint. The
+// node may get the gate taint later. If the pod tolerates a taint in another form, such as {operator: Exists}, missing
+// returns no toleration for that taint.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
 	if !r.Pools.IsBurst(i) {

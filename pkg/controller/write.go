@@ -12,8 +12,9 @@ import (
 // conflicting write triggers the reconciler before this delay ends.
 const ConflictRetry = time.Second
 
-// NotWritten returns the result of a reconciler that could not write an object. After a conflict, which is no error,
-// the object is reconciled again. If the object is gone, there is nothing to do.
+// NotWritten returns the result of a reconciler that could not write an object. After a conflict, NotWritten returns no
+// error, and the object is reconciled again after ConflictRetry. If the object no longer exists, NotWritten returns no
+// error either.
 func NotWritten(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: ConflictRetry}, nil

@@ -179,7 +179,7 @@ func TestPreflight(t *testing.T) {
 		"Nodes of burst pools: " + devcluster.VirtualNodeName,
 		"lock out: 1\n  Deployment default/pinned\n    can run on burst nodes now",
 		"tolerate every taint: 1\n  Deployment default/everything\n",
-		"a dry run shows that you may put it on node " + devcluster.VirtualNodeName + ". Whether system:serviceaccount:pool-priority-system:pool-priority-controller may is unknown",
+		"a dry run shows that you may put it on node " + devcluster.VirtualNodeName + ". It is unknown whether system:serviceaccount:pool-priority-system:pool-priority-controller may do so",
 		"check 2 workload(s) before",
 	} {
 		if !strings.Contains(out, want) {

@@ -1,4 +1,5 @@
-// Package cleanup removes what an installation leaves in a cluster, apart from the objects that install it.
+// Package cleanup removes the taints, annotations, leases and ConfigMaps that the scheduler and the controller wrote in
+// a cluster. It does not remove the objects of the manifests or the Helm chart.
 package cleanup
 
 import (
@@ -30,32 +31,34 @@ import (
 )
 
 const (
-	// quietSyncs is the number of passes in a row that must find nothing, because a controller that is about to end may
-	// undo a removal. Passes are syncInterval apart, and at most maxSyncs follow the first.
+	// Run ends after quietSyncs passes in a row that find nothing to remove. One such pass is not enough, because a
+	// controller that is still shutting down may undo a removal. Run waits for syncInterval between two passes. It runs
+	// at most maxSyncs passes after the first one.
 	quietSyncs, syncInterval, maxSyncs = 3, 2 * time.Second, 30
 
-	// workers bounds how many pods are written concurrently. page is the page size of lists.
+	// workers is the maximum number of concurrent patches of pods. page is the page size of lists of pods.
 	workers, page = 10, 500
 )
 
-// ownAnnotations lists the annotations that we write on pods, except the deletion cost. The cost is removed only if it
-// still has the value that we wrote.
+// ownAnnotations lists the annotations that the scheduler and the controller write on pods, except the deletion cost.
+// See unmark for the deletion cost.
 var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
 
-// Cleaner removes the gate taint of nodes, the annotations written on pods, the leases and the published state. The
-// tolerations that were added to pods stay, because the API server rejects the removal of tolerations. No scheduler or
-// controller of the installation may run any more.
+// Cleaner removes the gate taint from nodes and the installation's annotations from pods. It deletes the leases and the
+// ConfigMaps with the published state. Pods keep the tolerations that the controller added, because the API server
+// rejects the removal of tolerations. Stop the scheduler and the controller of the installation before a clean-up.
 type Cleaner struct {
 	Client client.Client
 	Clock  clock.Clock
-	// Installation is the installation to clean up after. Empty: the default one.
+	// Installation is the name of the installation to remove. If it is empty, the default installation is removed.
 	Installation string
 	// TaintOnly limits the clean-up to the gate taint.
 	TaintOnly bool
-	// SchedulerName restricts the clean-up to pods of this scheduler. Empty: all pods or, if the cluster has another
-	// installation, none, because a pod does not show which installation wrote its annotations.
+	// SchedulerName restricts the clean-up to pods of this scheduler. If it is empty, all pods are cleaned. If it is
+	// empty and the cluster has another installation, no pod is cleaned, because a pod does not show which installation
+	// wrote its annotations.
 	SchedulerName string
-	// Namespace is the namespace of the objects that Leases and ConfigMaps name.
+	// Namespace is the namespace of the objects to delete. Leases and ConfigMaps are their names.
 	Namespace          string
 	Leases, ConfigMaps []string
 }
@@ -63,15 +66,15 @@ type Cleaner struct {
 // found is the result of one pass.
 type found struct {
 	nodes, pods, objects int
-	starting             int              // pods that may not be changed yet
+	starting             int              // pods on burst nodes that have not started, and are not changed before they start
 	others               sets.Set[string] // other installations that have their gate taint on nodes
-	unclear              bool             // pods were left alone, because they may be another installation's
+	unclear              bool             // no pod was changed, because the pods may belong to another installation
 	errs                 []error
 }
 
-// Run removes what Cleaner lists, in passes, until nothing comes back. If an object cannot be changed, Run continues
-// with the others. It waits for pods on burst nodes that have not started, a minute in all, because a change may lose
-// such pods. Pods that do not start in that time keep their annotations.
+// Run runs passes of the clean-up until it finds nothing more to remove. If an object cannot be changed, Run continues
+// with the other objects. Run waits up to a minute for pods on burst nodes to start, because the change of a pod before
+// its start may lose the pod. A pod that does not start within the minute keeps its annotations.
 func (c *Cleaner) Run(ctx context.Context) error {
 	taint, err := c.taint()
 	if err != nil {
@@ -105,23 +108,24 @@ func (c *Cleaner) taint() (*controller.GateTaint, error) {
 	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true}, err
 }
 
-// left logs which other installations have gate taints, which stay. It returns an error if the pods were left alone
-// because they may be another installation's.
+// left logs which other installations have gate taints on nodes. Cleaner does not remove these taints. left returns an
+// error if Cleaner changed no pod because the pods may belong to another installation.
 func (f *found) left(ctx context.Context) error {
 	others := strings.Join(sets.List(f.others), ", ")
 	if others != "" {
 		klog.FromContext(ctx).Info("Left the gate taint of another installation on nodes", "installation", others)
 	}
 	if f.unclear {
-		return fmt.Errorf("the cluster has another installation, %s: set --scheduler-name to the scheduler whose pods are to lose their annotations", others)
+		return fmt.Errorf("the cluster has another installation, %s: the annotations of pods stay. To remove them, set --scheduler-name to this installation's scheduler", others)
 	}
 	return nil
 }
 
-// result returns the error if the last pass still found something.
+// result returns the errors of the last pass. If the last pass still found objects to clean up, result adds an error
+// that says so.
 func (f *found) result(ctx context.Context) error {
 	if f.starting > 0 {
-		klog.FromContext(ctx).Info("Pods on burst nodes that have not started keep their annotations, which do no harm: a change of such a pod might lose it", "pods", f.starting)
+		klog.FromContext(ctx).Info("Some pods on burst nodes keep their annotations, because a change of a pod before it starts might lose the pod. The annotations do no harm", "pods", f.starting)
 	}
 	err := errors.Join(f.errs...)
 	if f.nodes+f.pods+f.objects == 0 || controller.Denied(err) {
@@ -169,7 +173,7 @@ func (c *Cleaner) nodes(ctx context.Context, f *found, taint *controller.GateTai
 	}
 }
 
-// pods removes our annotations from all pods.
+// pods removes ownAnnotations and our deletion costs from all pods, or from the pods of SchedulerName.
 func (c *Cleaner) pods(ctx context.Context, f *found) {
 	pods := &corev1.PodList{}
 	for more := true; more; more = pods.Continue != "" {
@@ -201,7 +205,8 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 	}
 }
 
-// unmark removes our annotations from the pod, and its deletion cost if that is still the one that we wrote.
+// unmark removes ownAnnotations from the pod. If the deletion cost still has the value that we wrote, unmark removes
+// the cost, too.
 func (c *Cleaner) unmark(ctx context.Context, pod *corev1.Pod) error {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if own, ours := pod.Annotations[scalein.OwnCostAnnotation]; ours && own == pod.Annotations[scalein.CostAnnotation] {
@@ -222,8 +227,8 @@ func (c *Cleaner) remove(ctx context.Context, f *found, object client.Object) {
 	f.failed("deleting "+c.Namespace+"/"+object.GetName(), err)
 }
 
-// failed records an error. It ignores an object that is gone, which needs nothing, and an object that has changed,
-// which is read again in the next pass.
+// failed records an error. It ignores NotFound errors, because an object that does not exist needs no clean-up. It
+// ignores conflicts, because the next pass reads the object again.
 func (f *found) failed(doing string, err error) {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return

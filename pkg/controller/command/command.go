@@ -44,20 +44,21 @@ import (
 )
 
 const (
-	// leaseName is the name of the controller's ServiceAccount and, unless a flag sets another name, of the leader's
+	// leaseName is the name of the controller's ServiceAccount. It is also the default name of the leader election
 	// lease.
 	leaseName = "pool-priority-controller"
 
-	// leaseDuration, renewDeadline and retryPeriod are the settings of the lease, equal to the scheduler's.
+	// leaseDuration, renewDeadline and retryPeriod are the settings of the leader election lease. The scheduler's lease
+	// has the same settings.
 	leaseDuration, renewDeadline, retryPeriod = 10 * time.Second, 7 * time.Second, time.Second
 
-	// reconcileTimeout bounds how long a reconciler waits for the API server.
+	// reconcileTimeout is the timeout of one call of a reconciler.
 	reconcileTimeout = 2 * time.Minute
 
-	// cleanupRate bounds the requests of a cleanup per second. A cleanup may have to change every pod of a large
-	// cluster.
+	// cleanupRate is the maximum number of requests per second of the command cleanup. The rate is high because the
+	// command may have to patch every pod of a large cluster.
 	cleanupRate = 500
-	// preflightRate bounds the requests of a preflight per second.
+	// preflightRate is the maximum number of requests per second of the command preflight.
 	preflightRate = 20
 )
 
@@ -92,10 +93,10 @@ func New() *cobra.Command {
 	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; default: the controller pod's namespace")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.lease, "leader-elect-resource-name", leaseName, "name of the leader's lease")
-	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that serves /healthz and /readyz; 0 turns them off")
-	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that serves /metrics by HTTPS, to clients that may get this path; 0 turns it off")
-	logsapi.AddFlags(logging, fs)                                  // --v, --logging-format and the like, as the scheduler has them
-	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // the flag of controller-runtime
+	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that serves /healthz and /readyz; 0 turns the server off")
+	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that serves /metrics by HTTPS, to clients with the right to get this path; 0 turns the server off")
+	logsapi.AddFlags(logging, fs)                                  // the logging flags of the scheduler, such as --v and --logging-format
+	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime defines this flag
 	return command
 }
 
@@ -137,12 +138,12 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err // the process may have lost the rights to its lease
+		return err // rights.Watch passes an error to end if the process has lost the rights to its lease
 	}
 	return nil
 }
 
-// newManager returns the manager. lock wraps its leader election lock.
+// newManager returns the manager. The manager uses lock for leader election, and lock wraps a Lease lock.
 func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
@@ -153,8 +154,8 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 		HealthProbeBindAddress: o.healthAddress,
 		Metrics: metricsserver.Options{
 			BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-			// HTTP/2 is of no use to a scraper, and would let any client that reaches the port send many requests at
-			// once.
+			// A Prometheus scrape does not need HTTP/2. With HTTP/2, any client that reaches the port could send many
+			// requests at once.
 			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }},
 		},
 	})
@@ -172,8 +173,9 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 	return m, nil
 }
 
-// setUpProbes adds the checks of /healthz and /readyz. Both check that nothing is stuck. /readyz also checks that the
-// caches have synced and that this process leads or could take over.
+// setUpProbes adds the checks of /healthz and /readyz. Both fail while a reconcile or a round of the returner takes
+// longer than watchdog.Limit. /readyz also fails until the caches have synced. With leader election, it also fails if
+// the API server does not answer requests for the lease.
 func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
@@ -204,8 +206,8 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
 
-// setUp adds the reconcilers that the configuration asks for. In mode Observe it adds only the one that removes gate
-// taints.
+// setUp adds the reconcilers that the configuration enables. In mode Observe it adds only the reconciler GateTaint.
+// This reconciler then removes all gate taints of the installation.
 func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
@@ -228,8 +230,8 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *
 	return errors.Join(errs...)
 }
 
-// load reads the scheduler's configuration file. It returns the profile that configures the plugin, the plugin's
-// arguments in it, and their pools.
+// load reads the scheduler's configuration file. It returns the profile that configures the plugin PoolPriority, the
+// plugin's arguments, and the pools in these arguments.
 func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
 		return nil, nil, pool.List{}, errNoConfig
@@ -241,7 +243,7 @@ func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPrior
 	return parse(file, data)
 }
 
-// parse returns the same as load for the data that was read from the file.
+// parse is load for a file that has been read. data is the content of the file.
 func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	profile, args, err := configv1.Load(data)
 	if err != nil {
@@ -251,8 +253,8 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end. rate bounds its requests per second. The client
-// impersonates the user, unless user is "".
+// newClient returns a client without a cache, for the commands preflight and cleanup. rate is the maximum number of
+// requests per second. If user is not empty, the client impersonates that user.
 func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {

@@ -23,13 +23,13 @@ func newPreflight(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "preflight",
 		Short: "List workloads that the gate taint would lock out of burst nodes or that tolerate every taint, and test whether nodes may be tainted",
-		Long: `Checks the cluster before an installation, and changes nothing. It lists workloads of other schedulers that run on burst nodes, or
-could, and that the gate taint would lock out. It lists workloads that tolerate every taint: autoscalers add no nodes for their pods.
-A dry run tests whether a node may get the gate taint: as the controller's ServiceAccount or, if you may not impersonate it, as you.
+		Long: `Checks the cluster before an installation, and changes nothing. It lists workloads of other schedulers that use or could use burst nodes
+and do not tolerate the gate taint. It lists workloads that tolerate every taint: autoscalers add no nodes for their pods. It tests by a
+dry run whether the controller's ServiceAccount may taint a node. If you may not impersonate this account, the test uses your own rights.
 The exit status is 1 if there is a finding.
 
---config is the scheduler's configuration file, a ConfigMap that holds it, or Deployments with it in their pod templates, as
-"kubectl kustomize", "helm template" and "kubectl get deployment --output=yaml" print them; - is standard input.`,
+--config is a file with the scheduler's configuration, a ConfigMap that holds it, or Deployments with it in their pod templates, such as
+the output of "kubectl kustomize", "helm template" or "kubectl get deployment --output=yaml". --config=- reads the standard input.`,
 		Example: `  pool-priority-controller preflight --config=config.yaml
   kubectl kustomize . | pool-priority-controller preflight --config=-`,
 		Args: cobra.NoArgs,
@@ -108,18 +108,18 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 // trial is the result of the dry run that puts the gate taint on a node.
 type trial struct {
 	denied  bool
-	message string // empty if nothing was tried
+	message string // empty if the configuration turns the gate taint off
 }
 
-// try tests by a dry run whether the gate taint may be put on a node. It acts as the controller's account. If that
-// account has no rights yet or may not be impersonated, it tries again as the user.
+// try tests by a dry run whether the controller's account may put the gate taint on a node. If the account has no
+// rights yet, or if the user may not impersonate the account, try repeats the dry run as the user.
 func try(ctx context.Context, asAccount, asOneself client.Client, account string, pools pool.List, nodes []corev1.Node) trial {
 	const you = "you"
 	who, unsure := account, ""
 	node, err := controller.TryGateTaint(ctx, asAccount, pools, nodes)
 	if controller.WithoutRight(err) {
 		who = you
-		unsure = ". Whether " + account + " may is unknown: it has no rights yet, or you may not impersonate it. Run the preflight again after the installation"
+		unsure = ". It is unknown whether " + account + " may do so: it has no rights yet, or you may not impersonate it. Run the preflight again after the installation"
 		node, err = controller.TryGateTaint(ctx, asOneself, pools, nodes)
 	}
 	switch {
@@ -138,11 +138,11 @@ func try(ctx context.Context, asAccount, asOneself client.Client, account string
 
 func write(out io.Writer, r *preflight.Report, workloads int, tried trial) error {
 	var b strings.Builder
-	nodes := "none now, so workloads that could run there are not listed"
+	nodes := "none now, so the report cannot list workloads that could run on burst nodes"
 	if len(r.BurstNodes) > 0 {
 		nodes = strings.Join(r.BurstNodes, ", ")
 	}
-	fmt.Fprintf(&b, "Looked at %d workload(s). Nodes of burst pools: %s\n", workloads, nodes)
+	fmt.Fprintf(&b, "Checked %d workload(s). Nodes of burst pools: %s\n", workloads, nodes)
 	section := func(title string, findings []preflight.Finding) {
 		fmt.Fprintf(&b, "\n%s: %d\n", title, len(findings))
 		for _, f := range findings {

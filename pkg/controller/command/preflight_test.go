@@ -38,8 +38,8 @@ func TestTry(t *testing.T) {
 	}{
 		{"let pass", nodes, nil, errors.New("not asked"), false, "a dry run shows that account may put it on node virtual"},
 		{"denied by a policy", nodes, policy, errors.New("not asked"), true, "account may not put it on node virtual: "},
-		{"not installed", nodes, none, nil, false, "a dry run shows that you may put it on node virtual. Whether account may is unknown"},
-		{"not to be acted as", nodes, impersonate, nil, false, "a dry run shows that you may put it on node virtual. Whether account may is unknown"},
+		{"not installed", nodes, none, nil, false, "a dry run shows that you may put it on node virtual. It is unknown whether account may do so"},
+		{"not to be acted as", nodes, impersonate, nil, false, "a dry run shows that you may put it on node virtual. It is unknown whether account may do so"},
 		{"not installed, and denied by a policy", nodes, none, policy, true, "you may not put it on node virtual: "},
 		{"not installed, and one may only read", nodes, none, none, false, "not known, because both dry runs were forbidden: account has no rights yet"},
 		{"a webhook is down", nodes, apierrors.NewInternalError(errors.New("failed calling webhook")), nil, false, "not known: "},

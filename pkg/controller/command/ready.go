@@ -15,16 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// staleLease bounds how long the lease may be out of reach while the controller is ready. A leader gives up earlier.
+// If the API server answers no request for the lease within staleLease, the controller is not ready. A leader stops
+// leading earlier, after renewDeadline.
 const staleLease = 3 * leaseDuration
 
-// watchedLock is a lock that records when the API server last answered a request for it. Leader election sends such
-// requests regularly, whether or not this process leads.
+// watchedLock is a lock that records when the API server last answered a request for the lease. Leader election sends
+// such requests regularly, in the leader and in standby processes.
 type watchedLock struct {
 	resourcelock.Interface
 	clock    clock.PassiveClock
 	answered atomic.Pointer[time.Time] // nil: never
-	refusal  atomic.Pointer[error]     // the error of the last request; nil: there was none
+	refusal  atomic.Pointer[error]     // the error of the last request; nil: it was answered
 }
 
 // Get implements resourcelock.Interface.
@@ -43,8 +44,8 @@ func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElec
 	return l.note(l.Interface.Update(ctx, record))
 }
 
-// note records the answer. The API server also answers if the lease does not exist yet, or if another process changed
-// it first.
+// note records the result of a request. The errors NotFound, Conflict and AlreadyExists count as answers, because the
+// API server returned them.
 func (l *watchedLock) note(err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		now := l.clock.Now()
@@ -56,8 +57,8 @@ func (l *watchedLock) note(err error) error {
 	return err
 }
 
-// check returns an error if the lease has been out of reach for staleLease. This process could then neither lead nor
-// take over. It is a healthz.Checker.
+// check is a healthz.Checker. It returns an error if the API server has not answered a request for the lease within
+// staleLease. Without such answers, this process can neither stay nor become the leader.
 func (l *watchedLock) check(*http.Request) error {
 	why := l.refusal.Load()
 	switch answered := l.answered.Load(); {
@@ -73,8 +74,8 @@ func (l *watchedLock) check(*http.Request) error {
 	return nil
 }
 
-// cachesSynced starts informers for the kinds of the objects, also in a process that stands by. It returns a
-// healthz.Checker that fails until they have synced.
+// cachesSynced starts an informer for the kind of each object, in the leader and in standby processes. It returns a
+// healthz.Checker that fails until all these informers have synced.
 func cachesSynced(ctx context.Context, c cache.Cache, kinds ...client.Object) (func(*http.Request) error, error) {
 	synced := map[string]func() bool{}
 	for _, kind := range kinds {

@@ -15,46 +15,46 @@ import (
 )
 
 const (
-	// evictionsPerMinute and evictionsAtOnce limit the evictions in a burst pool. With these limits, 70 pods that a
-	// quota refuses are evicted from a pool within a minute, and an outage of the provider does not overload the API
-	// server.
+	// evictionsPerMinute limits the rate of evictions from one burst pool, and evictionsAtOnce limits the evictions
+	// without a delay between them. If a quota makes the provider refuse 70 pods, the controller can evict all of them
+	// within a minute. During an outage of the provider, the limits protect the API server from overload.
 	evictionsPerMinute, evictionsAtOnce = 60, 10
-	// againPause is the first backoff, and maxAgainPause the longest, before the eviction of a refused pod that
-	// replaced a refused pod.
+	// If the provider also refuses the replacement of a refused pod, the controller evicts the replacement after a
+	// backoff. againPause is the first backoff, and maxAgainPause the longest.
 	againPause, maxAgainPause = 10 * time.Second, 5 * time.Minute
-	// evictionRetry is the first backoff after a refused eviction, and maxEvictionRetry the longest.
+	// evictionRetry is the first backoff after the API server refused an eviction, and maxEvictionRetry the longest.
 	evictionRetry, maxEvictionRetry = 10 * time.Second, 10 * time.Minute
-	// maxOwners bounds how many owners are remembered, and ownerMemory bounds how long.
+	// The controller keeps the failures of at most maxOwners owners. It drops the entry of an owner after ownerMemory.
 	maxOwners, ownerMemory = 1000, 24 * time.Hour
 )
 
-// podFailures tracks pods that failed to start. It is kept in memory, uses this process's clock, and is for one
-// goroutine only. After a restart, late pods get the whole of startWithin again. The scheduler publishes the same
-// counts, but the controller may not read them.
+// podFailures tracks, in memory, pods that have not started. It is not safe for concurrent use. After a restart of the
+// controller, pods that have not started get the whole of startWithin again. The scheduler publishes the same counts in
+// a ConfigMap, but the controller has no right to read this ConfigMap.
 type podFailures struct {
 	notStarted map[types.NamespacedName]*notStartedPod
-	owners     *cache.LRUExpireCache // *ownerFailures, by UID
-	denials    *flowcontrol.Backoff  // the backoffs of pods whose eviction was refused, by UID
-	limiters   map[int]*rate.Limiter // by the pool's index
+	owners     *cache.LRUExpireCache // *ownerFailures, by the owner's UID
+	denials    *flowcontrol.Backoff  // backoffs after the API server refused to evict a pod, by the pod's UID
+	limiters   map[int]*rate.Limiter // rate limiters of evictions, by the index of the burst pool
 }
 
 // notStartedPod is a pod that has not started.
 type notStartedPod struct {
 	uid types.UID
-	// seen is the time at which the pod was first seen bound, and refused the time at which it was first seen refused.
-	// refused is zero if the pod is not refused.
+	// seen is when the controller first saw the pod bound. refused is when the controller first saw that the provider
+	// refused the pod. If the provider has not refused the pod, refused is zero.
 	seen, refused time.Time
-	// slowness is the owner's slowness when the pod was first seen.
+	// slowness is the value of ownerFailures.slowness of the pod's owner at the time in seen.
 	slowness int
 }
 
 // ownerFailures counts the failures of an owner's pods.
 type ownerFailures struct {
-	// slowness counts the evictions in a row of pods that did not start in time. Pods that were first seen at the same
-	// slowness raise it only once.
+	// slowness counts how often in a row the controller evicted pods that did not start in time. If several evicted
+	// pods have the same notStartedPod.slowness, they raise the count only once.
 	slowness int
-	// rounds counts the rounds in a row in which its pods were refused. A round begins with the eviction of a pod that
-	// was first seen after the last round began. since is when the last round began.
+	// rounds counts the rounds in a row in which the provider refused pods of the owner. since is the time at which the
+	// last round began. The next round begins when the controller evicts a refused pod that it first saw after since.
 	rounds int
 	since  time.Time
 }
@@ -65,7 +65,7 @@ func newPodFailures(clock clock.Clock) *podFailures {
 	return &podFailures{notStarted: map[types.NamespacedName]*notStartedPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
 }
 
-// owner returns the failures of the owner, or zero values if the owner is not known.
+// owner returns the failures of the owner, or zero values if there is no entry for the owner.
 func (l *podFailures) owner(uid types.UID) *ownerFailures {
 	if o, known := l.owners.Get(uid); known {
 		return o.(*ownerFailures)
@@ -73,7 +73,7 @@ func (l *podFailures) owner(uid types.UID) *ownerFailures {
 	return &ownerFailures{}
 }
 
-// see records a pod that has not started and returns its entry.
+// see records that the pod has not started, and returns the entry of the pod.
 func (l *podFailures) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *notStartedPod {
 	p := l.notStarted[name]
 	if p == nil || p.uid != uid {
@@ -88,7 +88,8 @@ func (l *podFailures) see(name types.NamespacedName, uid, owner types.UID, refus
 	return p
 }
 
-// forget drops a pod that is gone, or that this controller does not handle.
+// forget drops the entry of a pod that no longer exists or that the controller will not evict, and the backoff of its
+// eviction.
 func (l *podFailures) forget(name types.NamespacedName) {
 	if p := l.notStarted[name]; p != nil {
 		l.denials.Reset(string(p.uid))
@@ -96,8 +97,8 @@ func (l *podFailures) forget(name types.NamespacedName) {
 	delete(l.notStarted, name)
 }
 
-// started drops a pod that started at the time now. Its owner's refusals are reset, and its slowness, too, if the pod
-// started in time.
+// started drops the entry of a pod that started at the time now. It sets the rounds of the pod's owner to 0. If the pod
+// started within startWithin, it also sets the owner's slowness to 0.
 func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
 	p, o := l.notStarted[name], l.owner(owner)
 	l.forget(name)
@@ -107,9 +108,9 @@ func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, s
 	}
 }
 
-// due returns when to evict the pod. A refused pod is evicted at once, or after a backoff if the pod that it replaces
-// was refused, too. Any other pod is evicted after limit, its time to start. For such a pod, at is zero if startWithin
-// is zero.
+// due returns the time at which to evict the pod. A pod that the provider refused is evicted at once. If the provider
+// also refused the pod's predecessor, the pod is evicted after a backoff. A pod that the provider has not refused is
+// evicted if it does not start within limit. If startWithin is zero, the last rule does not apply, and at is zero.
 func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Duration) (at time.Time, limit time.Duration) {
 	o := l.owner(owner)
 	switch {
@@ -126,8 +127,8 @@ func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Du
 	return at, limit
 }
 
-// delay returns zero if a pod of the pool with the index i may be evicted at the time now, or else the delay until the
-// next try.
+// delay returns zero if the rate limit of the pool with the index i allows an eviction at the time now. Otherwise it
+// returns the delay before the next attempt.
 func (l *podFailures) delay(i int, now time.Time) time.Duration {
 	if l.limiters[i] == nil {
 		l.limiters[i] = rate.NewLimiter(rate.Limit(float64(evictionsPerMinute)/60), evictionsAtOnce)
@@ -151,14 +152,16 @@ func (l *podFailures) evicted(p *notStartedPod, owner types.UID, now time.Time) 
 	}
 }
 
-// denied records that the pod's eviction was refused at the time now. It returns the backoff before the next try.
+// denied records that the API server refused to evict the pod at the time now. It returns the backoff before the next
+// attempt.
 func (l *podFailures) denied(p *notStartedPod, now time.Time) time.Duration {
 	l.denials.GC()
 	l.denials.Next(string(p.uid), now)
 	return l.denials.Get(string(p.uid))
 }
 
-// over reports whether the pod is terminating or has ended. Its owner replaces it then.
+// over reports whether the pod is terminating or has ended. The owner of such a pod can replace the pod without an
+// eviction.
 func over(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -1,4 +1,4 @@
-// Package lost evicts pods that a burst pool's provider refused, or that did not start there in time.
+// Package lost evicts pods that a burst pool's provider refused, or that did not start in time on a burst node.
 package lost
 
 import (
@@ -28,18 +28,20 @@ import (
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
-// evictionTimeout bounds an eviction: without it, the client retries by itself for minutes.
+// evictionTimeout is the timeout of one eviction. Without a timeout, the client retries a refused eviction by itself
+// for minutes.
 const evictionTimeout = 5 * time.Second
 
-// Reconciler evicts pods that failed to start on a burst node: pods that the provider refused, for any reason, and pods
-// that did not start within startWithin of their pool. A refused pod may stay pending for ever: the owner does not
-// replace it, and the API does not show whether the provider tries it again. After the eviction the owner creates a new
-// pod, for which the scheduler decides again. Reconciler evicts only pods of our own scheduler, and only if their owner
-// replaces them. It also sets the phase of a Job's pod to Failed if the pod would never end by itself (neverEnds).
+// Reconciler evicts pods that failed to start on a burst node. These are the pods that the provider refused, and the
+// pods that did not start within their burst pool's startWithin. A refused pod may stay Pending for ever: its owner
+// does not replace a Pending pod, and the API does not show whether the provider retries. After the eviction, the owner
+// creates a new pod, and the scheduler selects a node for the new pod. Reconciler evicts only pods of our own
+// scheduler, and only if their owner replaces evicted pods. If a Job's pod would never end by itself, Reconciler sets
+// the phase of the pod to Failed (see neverEnds).
 type Reconciler struct {
 	Client client.Client
 	Pools  pool.List
-	// SchedulerName is the name of our profile.
+	// SchedulerName is the scheduler name of our profile.
 	SchedulerName string
 	// Recorder writes an event on an evicted pod.
 	Recorder record.EventRecorder
@@ -47,7 +49,7 @@ type Reconciler struct {
 	Progress *watchdog.Watch
 
 	failures  *podFailures
-	forbidden bool // it has been logged that evictions are forbidden
+	forbidden bool // the controller has logged that it has no right to evict pods
 }
 
 var _ reconcile.Reconciler = &Reconciler{}
@@ -55,7 +57,7 @@ var _ reconcile.Reconciler = &Reconciler{}
 // replacingControllers lists the kinds of controllers that replace an evicted pod, with their API versions.
 var replacingControllers = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1", "Job": "batch/v1"}
 
-// SetupWithManager has the manager call the reconciler for every bound pod of our scheduler until it has started.
+// SetupWithManager has the manager call the reconciler for every bound pod of our scheduler until the pod has started.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 	r.failures = newPodFailures(r.Clock)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -68,12 +70,11 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 			return !refusal.Started(e.ObjectOld.(*corev1.Pod)) || !refusal.Started(e.ObjectNew.(*corev1.Pod))
 		},
 	}
-	// It reconciles one pod at a time, which is controller-runtime's default, because podFailures is not safe for
-	// concurrent use.
+	// podFailures is not safe for concurrent use. By default, controller-runtime reconciles one pod at a time.
 	return ctrl.NewControllerManagedBy(m).Named("lost").For(&corev1.Pod{}, builder.WithPredicates(ours, young)).Complete(r.Progress.Reconciler("lost", r))
 }
 
-// Reconcile evicts or ends one pod if that is due.
+// Reconcile checks one pod. If necessary, it evicts the pod or sets the phase of the pod to Failed.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
@@ -107,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // Backoff does not return the rest of the pause
+	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // flowcontrol.Backoff has no method for the remaining time
 		return reconcile.Result{RequeueAfter: evictionRetry}, nil
 	}
 	if wait := r.failures.delay(i, now); wait > 0 {
@@ -120,15 +121,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return r.evict(ctx, pod, i, young, why)
 }
 
-// burstPoolOf returns the index of the burst pool that the pod is in. It returns None if the pod is in no burst pool or
-// not of our scheduler.
+// burstPoolOf returns the index of the burst pool of the pod's node. It returns None if the node is in no burst pool,
+// or if the pod belongs to another scheduler.
 func (r *Reconciler) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
 	if pod.Spec.NodeName == "" || pod.Spec.SchedulerName != r.SchedulerName {
 		return pool.None, nil
 	}
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
-		return pool.None, client.IgnoreNotFound(err) // Kubernetes deletes the pods of a node that is gone
+		return pool.None, client.IgnoreNotFound(err) // if the node no longer exists, Kubernetes deletes the pod
 	}
 	if i := r.Pools.Of(node.Labels); r.Pools.IsBurst(i) {
 		return i, nil
@@ -136,13 +137,14 @@ func (r *Reconciler) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, err
 	return pool.None, nil
 }
 
-// replaced reports whether the pod's owner replaces it. Annotations that protect running pods, such as
-// cluster-autoscaler.kubernetes.io/safe-to-evict, do not concern a pod that never ran.
+// replaced reports whether the pod's owner replaces the pod after an eviction. It ignores annotations that protect
+// running pods, such as cluster-autoscaler.kubernetes.io/safe-to-evict, because the pod never ran.
 func replaced(pod *corev1.Pod, owner *metav1.OwnerReference) bool {
 	return owner != nil && (replacingControllers[owner.Kind] == owner.APIVersion || pod.Annotations[returnplan.Annotation] == returnplan.Always)
 }
 
-// evict evicts the pod, unless it has changed since it was read. PodDisruptionBudgets may refuse the eviction.
+// evict evicts the pod. The API server refuses the eviction if the pod has changed since it was read, or if a
+// PodDisruptionBudget does not allow the eviction.
 func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *notStartedPod, why string) (reconcile.Result, error) {
 	name, in := client.ObjectKeyFromObject(pod), r.Pools.At(i).Name
 	logger := log.FromContext(ctx).WithValues("pool", in, "node", pod.Spec.NodeName, "why", why)
@@ -169,14 +171,14 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *n
 		r.failures.forget(name)
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: controller.ConflictRetry}, nil // it may have started
+		return reconcile.Result{RequeueAfter: controller.ConflictRetry}, nil // the pod has changed, and may have started
 	case apierrors.IsTooManyRequests(err):
 		pause := r.failures.denied(young, now)
 		logger.Info("A lost pod is not evicted yet: the API server refused the eviction", "answer", err.Error(), "again", pause)
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
 		if !r.forbidden {
-			logger.Error(err, "Lost pods cannot be evicted from burst pools: the controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
+			logger.Error(err, "Lost pods cannot be evicted from burst pools. The controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
 				"and no admission rule may deny it")
 			r.forbidden = true
 		}

@@ -306,7 +306,7 @@ func TestEvictionAnswers(t *testing.T) {
 			t.Errorf("%s: asked for after %v, want %v", name, w.tried[name], want)
 		}
 	}
-	if n := strings.Count(w.log.String(), "the controller needs the right to create pods/eviction"); n != 1 {
+	if n := strings.Count(w.log.String(), "The controller needs the right to create pods/eviction"); n != 1 {
 		t.Errorf("that it is forbidden was said %d times, want once:\n%s", n, w.log.String())
 	}
 	if n := strings.Count(w.log.String(), "the API server refused the eviction"); n != 3 {

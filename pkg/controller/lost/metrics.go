@@ -6,7 +6,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// These are the reasons for an eviction.
+// These are the values of the label reason of evictedPods.
 const reasonRefused, reasonLate = "refused", "late"
 
 var evictedPods = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -19,8 +19,8 @@ var evictedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{evictedPods} }
 
-// BeginMetrics creates the series with the value 0. Prometheus counts no increase if a series first appears with the
-// value 1.
+// BeginMetrics creates all series of evictedPods with the value 0. If the first value of a series is 1, Prometheus
+// counts no increase.
 func BeginMetrics(pools pool.List) {
 	for i := range pools.Burst() {
 		for _, reason := range []string{reasonRefused, reasonLate} {

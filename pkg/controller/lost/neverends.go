@@ -16,14 +16,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// endsWithin bounds how long a Job may take to remove its finalizer from a pod that its kubelet has deleted.
+// endsWithin is the time that a Job has to remove its finalizer from a pod after the kubelet has deleted the pod.
 const endsWithin = 10 * time.Second
 
-// neverEnds reports whether the pod will never end by itself, and from when on that is certain. With
-// podReplacementPolicy Failed, which a podFailurePolicy implies, a Job replaces a pod only after the pod has failed,
-// and until then keeps its finalizer on the pod. A kubelet sets the phase of a pod that it ends to Failed.
-// virtual-kubelet does not do that when it deletes a pod that never started (v1.11, node/pod.go), and the Job would
-// wait for ever.
+// neverEnds reports whether the pod will never end by itself. known is the time from which on this is certain. A Job
+// with podReplacementPolicy Failed, which a podFailurePolicy implies, replaces a pod only after the pod has failed.
+// Until then, the Job keeps its finalizer on the pod. When a kubelet ends a pod, it sets the phase of the pod to
+// Failed. When virtual-kubelet deletes a pod that never started, it does not set the phase (v1.11, node/pod.go), and
+// the Job would wait for ever.
 func neverEnds(pod *corev1.Pod) (known time.Time, is bool) {
 	grace := pod.DeletionGracePeriodSeconds
 	if pod.DeletionTimestamp == nil || grace == nil || *grace > 0 || pod.Status.Phase != corev1.PodPending || refusal.Began(pod) ||
@@ -33,7 +33,8 @@ func neverEnds(pod *corev1.Pod) (known time.Time, is bool) {
 	return pod.DeletionTimestamp.Add(endsWithin), true
 }
 
-// end sets the phase of a pod that never ends by itself to Failed, unless its Job removes the finalizer in time.
+// end sets the phase of a pod that never ends by itself to Failed. It waits until known, because the Job may still
+// remove its finalizer.
 func (r *Reconciler) end(ctx context.Context, pod *corev1.Pod, known time.Time) (reconcile.Result, error) {
 	if wait := known.Sub(r.Clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -43,6 +44,6 @@ func (r *Reconciler) end(ctx context.Context, pod *corev1.Pod, known time.Time) 
 	if err := r.Client.Status().Patch(ctx, pod, patch); err != nil {
 		return controller.NotWritten(fmt.Errorf("marking pod %s as failed, so that its Job replaces it: %w", client.ObjectKeyFromObject(pod), err))
 	}
-	log.FromContext(ctx).Info("Marked a pod as failed: it was deleted from a burst node before it started, and its Job waits for its end")
+	log.FromContext(ctx).Info("Marked a pod as failed: it was deleted from a burst node before it started, and its Job waits until the pod fails")
 	return reconcile.Result{}, nil
 }

@@ -1,5 +1,5 @@
-// Package preflight finds the workloads that conflict with the gate taint: workloads of other schedulers that the taint
-// would lock out of burst nodes, and pods that tolerate every taint, from which it cannot hide the burst nodes.
+// Package preflight finds the workloads that conflict with the gate taint. These are workloads of other schedulers that
+// the gate taint would lock out of burst nodes, and workloads that tolerate every taint, including the gate taint.
 package preflight
 
 import (
@@ -28,7 +28,7 @@ import (
 type Workload struct {
 	Kind, Namespace, Name string
 	Template              corev1.PodTemplateSpec
-	// OnBurst is the number of its pods on nodes of burst pools.
+	// OnBurst is the number of the workload's pods on nodes of burst pools.
 	OnBurst int
 }
 
@@ -37,17 +37,17 @@ func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Na
 // Finding is a workload and the problem with it.
 type Finding struct {
 	Workload *Workload
-	// Message describes the effect and what to do.
+	// Message describes the effect of the problem and what the user should do.
 	Message string
 }
 
 // Report lists the findings of a preflight.
 type Report struct {
-	// LockedOut lists the workloads of other schedulers that run on burst nodes, or could run there, and that do not
-	// tolerate the gate taint.
+	// LockedOut lists workloads of other schedulers that run or could run on burst nodes and do not tolerate the gate
+	// taint.
 	LockedOut []Finding
-	// TolerateAll lists the workloads of any scheduler that tolerate every taint. DaemonSets are left out, because
-	// autoscalers add no nodes for their pods.
+	// TolerateAll lists the workloads of any scheduler that tolerate every taint. It leaves out DaemonSets, because
+	// autoscalers never add nodes for pods of DaemonSets.
 	TolerateAll []Finding
 	// BurstNodes lists the names of the nodes of burst pools.
 	BurstNodes []string
@@ -56,7 +56,7 @@ type Report struct {
 // Clean reports whether the report has no findings.
 func (r *Report) Clean() bool { return len(r.LockedOut)+len(r.TolerateAll) == 0 }
 
-// Check returns the report on the workloads. schedulers are the names of our own profiles.
+// Check returns the report on the workloads. schedulers are the scheduler names of our own profiles.
 func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload) *Report {
 	r, gateTaint := &Report{}, pools.GateTaint()
 	var burst []*corev1.Node
@@ -72,7 +72,7 @@ func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads 
 		spec := &w.Template.Spec
 		ours := slices.Contains(schedulers, cmp.Or(spec.SchedulerName, corev1.DefaultSchedulerName))
 		if toleratesAll(spec.Tolerations) && w.Kind != "DaemonSet" {
-			r.TolerateAll = append(r.TolerateAll, Finding{w, "tolerates every taint, including the gate taint: an autoscaler counts its pending pods as fitting a burst node, " +
+			r.TolerateAll = append(r.TolerateAll, Finding{w, "tolerates every taint, including the gate taint: an autoscaler assumes that its pending pods fit a burst node, " +
 				"and adds no node for them; tolerate the taints by their keys"})
 		}
 		if ours || corev1helpers.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &gateTaint, true) {
@@ -85,7 +85,7 @@ func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads 
 		if w.OnBurst > 0 {
 			message = fmt.Sprintf("has %d pod(s) on burst nodes: these keep running, but new pods cannot run there once the nodes have the gate taint", w.OnBurst)
 		}
-		r.LockedOut = append(r.LockedOut, Finding{w, message + "; if it belongs there, select the nodes by nodeSelector and add the toleration " +
+		r.LockedOut = append(r.LockedOut, Finding{w, message + "; if the workload is meant for burst nodes, select these nodes by nodeSelector and add the toleration " +
 			"{key: " + configv1.GateTaintKey + ", operator: Exists, effect: NoSchedule}, or set schedulerName to this scheduler"})
 	}
 	return r
@@ -97,8 +97,8 @@ func toleratesAll(tolerations []corev1.Toleration) bool {
 	})
 }
 
-// mayRunOn reports whether the workload's pods select the node and tolerate its taints, except for the gate taint and
-// taints that come and go.
+// mayRunOn reports whether the workload's pods select the node and tolerate its taints. It ignores the gate taint,
+// taints with the effect PreferNoSchedule, and temporary taints (see passing).
 func mayRunOn(w *Workload, node *corev1.Node) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
 	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
@@ -110,11 +110,12 @@ func mayRunOn(w *Workload, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// passing reports whether the taint comes and goes with a condition of the node.
+// passing reports whether the taint is temporary. Cordons, startup taints and the taints of node conditions are
+// temporary.
 func passing(t *corev1.Taint) bool { return len(nodegroups.LastingTaints([]corev1.Taint{*t})) == 0 }
 
-// Workloads lists the workloads of the cluster. A Deployment's ReplicaSet or a CronJob's Job is not listed: its pods
-// count for its owner.
+// Workloads lists the workloads of the cluster. It does not list a Deployment's ReplicaSets or a CronJob's Jobs. Their
+// pods count as pods of the Deployment or the CronJob.
 func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {
 	f := finder{position: map[string]int{}, owners: map[string]string{}}
 	if err := f.findTemplates(ctx, c); err != nil {
@@ -142,8 +143,8 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 // finder collects workloads.
 type finder struct {
 	found    []Workload
-	position map[string]int    // index in found, by key
-	owners   map[string]string // the owner's key, by the key of the object
+	position map[string]int    // index in found, by the workload's key
+	owners   map[string]string // from an object's key to its owner's key
 }
 
 func (f *finder) add(kind string, o metav1.Object, template corev1.PodTemplateSpec) {
@@ -151,7 +152,8 @@ func (f *finder) add(kind string, o metav1.Object, template corev1.PodTemplateSp
 	f.found = append(f.found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
 }
 
-// own records the object's controlling owner, and reports whether the owner is of one of the kinds.
+// own returns true if the argument by lists the API version and kind of the object's controlling owner. In this case,
+// own also records the owner.
 func (f *finder) own(kind string, o metav1.Object, by ...string) bool {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil || !slices.Contains(by, owner.APIVersion+" "+owner.Kind) {
@@ -198,8 +200,8 @@ func (f *finder) addTemplate(object runtime.Object) error {
 	return nil
 }
 
-// workloadOf returns the index of the workload that the pod belongs to. A pod without an owner of a known kind is a
-// workload of its own.
+// workloadOf returns the index of the workload that the pod belongs to. If there is no such workload, workloadOf adds
+// the pod as a workload of its own.
 func (f *finder) workloadOf(pod *corev1.Pod) int {
 	f.own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
 	id := key("Pod", pod.Namespace, pod.Name)

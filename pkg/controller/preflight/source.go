@@ -18,11 +18,12 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Source is a scheduler configuration, with its origin.
+// Source is a scheduler configuration and the ServiceAccount of the controller that uses the configuration.
 type Source struct {
 	// Config is the KubeSchedulerConfiguration.
 	Config []byte
-	// Namespace and ServiceAccount are those of the controller with this configuration; empty if unknown.
+	// Namespace and ServiceAccount are the controller's. They are empty if the YAML has no pod template of the
+	// controller.
 	Namespace, ServiceAccount string
 }
 
@@ -31,10 +32,10 @@ const (
 	controllerName = "pool-priority-controller"
 )
 
-// Find finds the configuration in the given YAML: a KubeSchedulerConfiguration, a ConfigMap that holds it, or a pod or
-// pod template that has it in the annotation configv1.ConfigAnnotation. So it finds the configuration in Deployments,
-// whether Helm or kustomize rendered them or the API server returned them. There may be several documents and lists.
-// Unrelated objects are ignored.
+// Find finds the scheduler's configuration in YAML. The configuration may be a document of its own, a value in a
+// ConfigMap, or the annotation configv1.ConfigAnnotation of a pod or pod template. So Find accepts Deployments that
+// Helm or kustomize rendered, or that the API server returned. The YAML may have several documents and lists. Find
+// ignores unrelated objects.
 func Find(data []byte) (*Source, error) {
 	f := found{source: &Source{}}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -60,10 +61,10 @@ func Find(data []byte) (*Source, error) {
 	return f.source, nil
 }
 
-// found collects what Find finds.
+// found collects the configurations that Find finds.
 type found struct {
 	source *Source
-	names  []string // the objects that hold a configuration
+	names  []string // the objects in which Find found a configuration
 	differ bool
 }
 
@@ -99,8 +100,8 @@ func (f *found) check(text []byte, o unstructured.Unstructured) {
 	f.checkPod(name, o.GetNamespace(), template)
 }
 
-// checkPod searches a pod or pod template for a configuration. The pod or template belongs to the object with that name
-// in that namespace.
+// checkPod searches a pod or pod template for a configuration. name and namespace are those of the object that has the
+// pod or pod template.
 func (f *found) checkPod(name, namespace string, pod map[string]any) {
 	config, ok, _ := unstructured.NestedString(pod, "metadata", "annotations", configv1.ConfigAnnotation)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// These are the results of evictions that return pods.
+// These are the values of the label result of returns.
 const resultLanded, resultNotLanded, resultRefused = "landed", "not_landed", "refused"
 
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -20,8 +20,8 @@ var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{returns} }
 
-// BeginMetrics creates the series of the pools that have Return enabled, with the value 0. Prometheus counts no
-// increase if a series first appears with the value 1.
+// BeginMetrics creates the series of the pools that have Return enabled, with the value 0. If the first value of a
+// series is 1, Prometheus counts no increase.
 func BeginMetrics(pools pool.List) {
 	for i := range pools.Burst() {
 		if !pools.At(i).Burst.Return.Enabled {

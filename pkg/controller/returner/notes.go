@@ -18,11 +18,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
-// BackoffAnnotation records on a pod how many returns of its workload in a row did not help, and until when the
-// workload is left alone.
+// BackoffAnnotation holds the backoff of the pod's workload: the number of evictions in a row that did not help, and
+// the end of the backoff. An eviction did not help if no replacement pod became ready on a VM.
 const BackoffAnnotation = "poolpriority.dev/return-backoff"
 
-// report logs that an eviction did not help, and records that for the next leader, to be written on the replacement.
+// report logs that an eviction did not help. It also adds the workload's backoff to notes. writeNotes writes the
+// backoff on the replacement pod, where the next leader reads it.
 func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) {
 	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
 	if m, ok := r.away[f.Evicted]; ok {
@@ -34,10 +35,10 @@ func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) 
 	}
 }
 
-// writeNotes writes the annotations that are to be recorded on pods. A pod on a burst node is annotated only after it
-// has started: an earlier change may lose it (see controller.Tolerations). A pod that has changed since the round began
-// may have been bound to a burst node, and is left for the next round. An annotation that cannot be written is lost
-// when the controller ends.
+// writeNotes writes the annotations in notes on their pods. It annotates a pod on a burst node only after the pod has
+// started, because an earlier change may lose the pod (see controller.Tolerations). A pod that has changed since the
+// round began may have been bound to a burst node. writeNotes tries such a pod again in the next round. If a write
+// fails for another reason, writeNotes does not retry it, and the next leader does not get the backoff.
 func (r *Returner) writeNotes(ctx context.Context, w *world) {
 	for uid, note := range r.notes {
 		pod := w.pods[uid]
@@ -58,16 +59,16 @@ func (r *Returner) writeNotes(ctx context.Context, w *world) {
 		}
 		delete(r.notes, uid)
 		if err != nil && !apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "The backoff of a pod's workload is not recorded on the pod: the next leader will not know it", "pod", klog.KObj(pod))
+			klog.FromContext(ctx).Error(err, "The backoff of a pod's workload is not recorded on the pod: the next leader will not apply the backoff", "pod", klog.KObj(pod))
 		}
 	}
 }
 
-// restore reads what the last leader recorded on pods.
+// restore reads the backoffs that the previous leader wrote on pods.
 func (r *Returner) restore(ctx context.Context) {
 	pods, err := r.pods.List(labels.Everything())
 	if err != nil {
-		return // a lister of everything does not fail
+		return // List does not fail with this selector
 	}
 	for _, pod := range pods {
 		noted, owner := pod.Annotations[BackoffAnnotation], metav1.GetControllerOfNoCopy(pod)

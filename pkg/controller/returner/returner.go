@@ -1,5 +1,5 @@
-// Package returner returns pods from burst pools to VMs: it finds capacity with the filters of the scheduler's profile,
-// and evicts the pods.
+// Package returner returns pods from burst pools to VMs. It searches for capacity with the Filter plugins of the
+// scheduler's profile, and evicts the pods that fit a VM.
 package returner
 
 import (
@@ -37,19 +37,19 @@ import (
 const (
 	// maxInterval is the longest time between two rounds.
 	maxInterval = 10 * time.Second
-	// evictionTimeout bounds one eviction.
+	// evictionTimeout is the timeout of one eviction request.
 	evictionTimeout = 5 * time.Second
-	// roundTimeout bounds one round.
+	// roundTimeout is the timeout of one round.
 	roundTimeout = 2 * time.Minute
 )
 
-// Returner evicts pods from burst pools that have Return enabled. It evicts a pod once there has been capacity for it
-// outside burst pools for long enough.
+// Returner evicts pods from burst pools that have Return enabled. It evicts a pod if nodes outside burst pools have had
+// capacity for the pod during the whole time stableFor.
 type Returner struct {
-	// Config is the configuration for the client of the API server.
+	// Config configures the client of the API server.
 	Config *rest.Config
-	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Only pods of this
-	// scheduler are evicted.
+	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Returner evicts
+	// only pods with the scheduler name of this profile.
 	Profile *schedconfigv1.KubeSchedulerProfile
 	// Pools are the pools of the profile.
 	Pools pool.List
@@ -64,11 +64,11 @@ type Returner struct {
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
 	planner     *returnplan.Planner
-	away        map[types.UID]move   // evicted pods that may not have been replaced yet
+	away        map[types.UID]move   // evicted pods whose replacements may not be bound yet
 	notes       map[types.UID]string // values of BackoffAnnotation to write, by pod
 }
 
-// Wanted reports whether a pool has Return enabled.
+// Wanted reports whether any pool has Return enabled.
 func Wanted(pools pool.List) bool {
 	for i := range pools.Burst() {
 		if pools.At(i).Burst.Return.Enabled {
@@ -81,12 +81,13 @@ func Wanted(pools pool.List) bool {
 // NeedLeaderElection returns true, so that only one controller at a time evicts pods.
 func (r *Returner) NeedLeaderElection() bool { return true }
 
-// Start runs a round at each interval until the context ends. If it cannot, the rest of the controller goes on.
+// Start runs one round in each interval until the context is cancelled. If setUp fails, Start logs the error and
+// returns nil, so that the rest of the controller continues.
 func (r *Returner) Start(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("return")
 	ctx = klog.NewContext(ctx, logger)
 	config := rest.CopyConfig(r.Config)
-	config.ContentType = runtime.ContentTypeProtobuf // takes less time and memory than JSON
+	config.ContentType = runtime.ContentTypeProtobuf // protobuf takes less time and memory than JSON
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -94,12 +95,12 @@ func (r *Returner) Start(ctx context.Context) error {
 	}
 	factory := newInformers(client)
 	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
-		logger.Error(err, "Pods are not returned from burst pools; does the scheduler start with this configuration?")
+		logger.Error(err, "Pods are not returned from burst pools, because the setup failed. Check whether the scheduler starts with this configuration")
 		return nil
 	}
 	factory.Start(ctx.Done())
 	if err := synced(ctx, factory); err != nil {
-		return nil //nolint:nilerr // the controller ends
+		return nil //nolint:nilerr // the context was cancelled: the controller is shutting down
 	}
 	r.restore(ctx)
 	logger.Info("Pods are returned from burst pools")
@@ -107,7 +108,7 @@ func (r *Returner) Start(ctx context.Context) error {
 	return nil
 }
 
-// interval returns the time between two rounds: a fraction of the shortest stableFor.
+// interval returns the time between two rounds. It is a fifth of the shortest stableFor, and at most maxInterval.
 func (r *Returner) interval() time.Duration {
 	interval := maxInterval
 	for i := range r.Pools.Burst() {
@@ -125,7 +126,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	}
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
-	factory.Apps().V1().ReplicaSets().Informer() // has the factory start this informer, too
+	factory.Apps().V1().ReplicaSets().Informer() // registers the informer, so that the factory starts it
 	rules := make([]*returnplan.Rules, r.Pools.Len())
 	for i := range r.Pools.Burst() {
 		if c := r.Pools.At(i).Burst.Return; c.Enabled {
@@ -136,7 +137,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	return nil
 }
 
-// round processes all pods once.
+// round checks all pods once, and evicts those that it can return to a VM now.
 func (r *Returner) round(ctx context.Context) {
 	defer r.Progress.Begin("return")()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
@@ -165,7 +166,7 @@ func (r *Returner) round(ctx context.Context) {
 			return
 		}
 	}
-	for i := range slices.Backward(world.candidates) { // the worst pool first
+	for i := range slices.Backward(world.candidates) { // the worst-ranked pool first
 		from := r.Pools.At(i)
 		if !r.Pools.IsBurst(i) || !from.Burst.Return.Enabled {
 			continue
@@ -175,7 +176,7 @@ func (r *Returner) round(ctx context.Context) {
 			pod := world.pods[p.UID]
 			m, err := r.seats.find(ctx, pod, r.given(pod, from))
 			if err != nil {
-				logger.Error(err, "The check for room outside of burst pools failed", "pod", klog.KObj(pod))
+				logger.Error(err, "The search for capacity outside burst pools failed", "pod", klog.KObj(pod))
 				return false
 			}
 			found[p.UID] = m
@@ -183,14 +184,15 @@ func (r *Returner) round(ctx context.Context) {
 		}
 		for _, p := range r.planner.Round(began, i, world.candidates[i], room) {
 			if r.clock.Since(began) > maxInterval {
-				return // the API server is slow, and the input of the round is old
+				return // the API server is slow, so the listed pods and nodes are out of date
 			}
 			r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
 		}
 	}
 }
 
-// given returns the tolerations that the pod got for the pool and that its replacement will not have.
+// given returns the tolerations of the burst pool from, without those in the pod template of the pod's ReplicaSet. The
+// controller added these tolerations to the pod, and the replacement pod will not have them.
 func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 	var own []corev1.Toleration
 	if owner := metav1.GetControllerOfNoCopy(pod); owner.Kind == "ReplicaSet" {
@@ -206,8 +208,8 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 // world is the input of a round.
 type world struct {
 	pods       map[types.UID]*corev1.Pod // the pods of our scheduler, by UID
-	burst      map[types.UID]bool        // whether the pod is on a burst node
-	candidates [][]returnplan.Pod        // of each burst pool, by the pool's index
+	burst      map[types.UID]bool        // whether the pod is on a burst node, by the pod's UID
+	candidates [][]returnplan.Pod        // the pods that may be returned, by the index of their burst pool
 	members    map[types.UID][]returnplan.Member
 }
 
@@ -245,14 +247,15 @@ func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// claims reports whether the pod has volume or resource claims, which may tie it to certain nodes.
+// claims reports whether the pod has volume claims or resource claims. Claims may restrict the pod to certain nodes.
 func claims(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 	})
 }
 
-// workloadOf returns the UID of the user's object: of the ReplicaSet's Deployment, or else of the controlling owner.
+// workloadOf returns the UID of a pod's workload. If the owner is a ReplicaSet of a Deployment, the workload is the
+// Deployment. Otherwise it is the owner.
 func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) types.UID {
 	if owner.Kind == "ReplicaSet" {
 		if rs, err := r.replicaSets.ReplicaSets(namespace).Get(owner.Name); err == nil && rs.UID == owner.UID {
@@ -264,11 +267,12 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 	return owner.UID
 }
 
-// evict evicts the pod from the burst pool with the index i. PodDisruptionBudgets may refuse that.
+// evict evicts the pod from the burst pool with the index i. A PodDisruptionBudget may make the API server refuse the
+// eviction.
 func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *corev1.Pod, to *move, members []returnplan.Member) {
 	from := r.Pools.At(i)
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
-	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // without it, the client retries by itself for minutes
+	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // without a timeout, the client retries by itself for minutes
 	defer cancel()
 	err := r.client.PolicyV1().Evictions(pod.Namespace).Evict(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
@@ -279,10 +283,10 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 	case err == nil:
 		r.planner.Evicted(now, i, p, members)
 		r.away[pod.UID] = move{pod: to.pod, to: to.to}
-		logger.Info("Evicted a pod from a burst pool: there is room for it elsewhere", "stableFor", stableFor)
+		logger.Info("Evicted a pod from a burst pool: a node outside burst pools has capacity for the pod", "stableFor", stableFor)
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from burst pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		logger.V(2).Info("The pod to return from a burst pool is gone", "answer", err.Error())
+		logger.V(2).Info("A pod was not evicted from a burst pool, because it no longer exists", "answer", err.Error())
 	default:
 		pause := r.planner.Refused(now, p)
 		returns.WithLabelValues(from.Name, resultRefused).Inc()
@@ -294,7 +298,8 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 	}
 }
 
-// answer formats an API error with its causes, such as the PodDisruptionBudget.
+// answer formats an API error with its causes. One cause is, for example, the PodDisruptionBudget that blocks an
+// eviction.
 func answer(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -36,23 +36,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// rooms finds nodes outside burst pools that would take a pod, with the filters of the scheduler's own profile. In each
-// round it asks them about a snapshot of its own.
+// rooms finds nodes outside burst pools on which a pod fits. It runs the Filter plugins of the scheduler's profile on a
+// snapshot of the cluster, and takes a new snapshot in each round.
 type rooms struct {
 	pools     pool.List
 	listPods  corelisters.PodLister
 	listNodes corelisters.NodeLister
 	framework framework.Framework
 	snapshot  *snapshot
-	moved     []move // the moves for which capacity is reserved in this round
+	moved     []move // the pods for which capacity is reserved in this round
 	nodes     []fwk.NodeInfo
-	kept      map[string]fwk.NodeInfo // nodes with the pods of the moves to them, by name
+	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
 }
 
-// snapshot is what the framework reads: the lister of the round.
+// snapshot is the lister from which the framework reads. Each round replaces its SharedLister.
 type snapshot struct{ fwk.SharedLister }
 
-// move is a pod for which capacity is reserved on the node with the name to.
+// move is a pod for which capacity is reserved on the node named to.
 type move struct {
 	pod  fwk.PodInfo
 	from fwk.NodeInfo // nil: the pod has left its node
@@ -70,7 +70,8 @@ func newInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	return factory
 }
 
-// newRooms prepares the filters of the profile. It uses the factory's informers, so start the factory afterwards.
+// newRooms prepares the Filter plugins of the profile. It registers informers in the factory, so the caller must start
+// the factory afterwards.
 func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
 	completed, err := complete(profile)
 	if err != nil {
@@ -78,9 +79,9 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 	}
 	own, left := inTree(completed)
 	if left.Delete(configv1.PluginName).Len() > 0 {
-		klog.FromContext(ctx).Info("The check for room runs only Kubernetes' own plugins, without these plugins of the profile", "plugins", sets.List(left))
+		klog.FromContext(ctx).Info("The search for capacity outside burst pools ignores these out-of-tree plugins of the profile", "plugins", sets.List(left))
 	}
-	metrics.Register() // the framework measures
+	metrics.Register() // the framework records metrics, and needs them registered
 	r := &rooms{pools: pools, snapshot: &snapshot{cache.NewEmptySnapshot()},
 		listPods: factory.Core().V1().Pods().Lister(), listNodes: factory.Core().V1().Nodes().Lister()}
 	if r.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &own,
@@ -98,7 +99,7 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 // complete returns the profile with the scheduler's default plugins and their arguments.
 func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
 	p := *profile.DeepCopy()
-	// The scheduler's scheme does not have PoolPriority's arguments, and inTree leaves them out.
+	// kube-scheduler's scheme has no type for PoolPriority's arguments. inTree removes PoolPriority anyway.
 	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfigv1.PluginConfig) bool { return c.Name == configv1.PluginName })
 	config := &schedconfigv1.KubeSchedulerConfiguration{Profiles: []schedconfigv1.KubeSchedulerProfile{p}}
 	scheme.Scheme.Default(config)
@@ -109,15 +110,16 @@ func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSch
 	return &completed.Profiles[0], nil
 }
 
-// inTree returns the profile without out-of-tree plugins, and the names of these. One is PoolPriority, whose order and
-// gate do not matter for VMs here. The rest are ignored.
+// inTree returns the profile without out-of-tree plugins, and the names of the removed plugins. It removes
+// PoolPriority, because the order of pools and the gate do not decide whether a pod fits a VM. The search for capacity
+// ignores the other removed plugins.
 func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedulerProfile, sets.Set[string]) {
 	p := *profile.DeepCopy()
 	registry := plugins.NewInTreeRegistry()
 	left := sets.New[string]()
 	foreign := func(name string) bool {
 		if name == names.DynamicResources {
-			return true // find returns no room for pods with devices
+			return true // not needed: find returns no node for pods with resource claims
 		}
 		_, known := registry[name]
 		if known || name == "*" {
@@ -132,7 +134,8 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	} {
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p schedconfig.Plugin) bool { return foreign(p.Name) })
 	}
-	// TaintToleration and DefaultBinder stand in for PoolPriority. A profile needs a plugin for queueSort.
+	// The scheduler's profile replaces TaintToleration and DefaultBinder by PoolPriority. Without PoolPriority, both
+	// are needed here. The framework requires one queueSort plugin.
 	enable(&p, &p.Plugins.Filter, names.TaintToleration)
 	enable(&p, &p.Plugins.Bind, names.DefaultBinder)
 	if len(p.Plugins.QueueSort.Enabled) == 0 {
@@ -154,8 +157,9 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 	}
 }
 
-// begin starts a round: it takes a snapshot of the cluster, and reserves capacity for the evicted pods that are not
-// replaced yet. A pod that is nominated to a node counts as running there, and so do the pods that it preempts.
+// begin starts a round. It takes a snapshot of the cluster, and reserves capacity for the evicted pods in away, whose
+// replacements are not bound yet. If a pending pod has a nominated node, the snapshot counts the pod as running on that
+// node. The snapshot also counts the pods that the nominated pod preempts.
 func (r *rooms) begin(away []move) error {
 	listed, err := r.listNodes.List(labels.Everything())
 	if err != nil {
@@ -175,7 +179,7 @@ func (r *rooms) begin(away []move) error {
 			pod = pod.DeepCopy()
 			pod.Spec.NodeName = pod.Status.NominatedNodeName
 		}
-		if there.Has(pod.Spec.NodeName) { // NewSnapshot would make a node of each name
+		if there.Has(pod.Spec.NodeName) { // NewSnapshot would add a node for an unknown node name
 			pods = append(pods, pod)
 		}
 	}
@@ -197,19 +201,20 @@ func (r *rooms) begin(away []move) error {
 	slices.SortFunc(r.nodes, func(a, b fwk.NodeInfo) int {
 		rankA, _ := r.pools.RankOf(a.Node().Labels)
 		rankB, _ := r.pools.RankOf(b.Node().Labels)
-		// NewSnapshot lists the nodes in a random order. In the same order, a pod that had room keeps it.
+		// NewSnapshot lists the nodes in a random order. With a fixed order, a pod that found a node in one round finds
+		// it in the next round, too.
 		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(a.Node().Name, b.Node().Name))
 	})
 	return nil
 }
 
-// keep reserves capacity for the pod until the round is over.
+// keep reserves capacity for the pod on the node named m.to until the end of the round.
 func (r *rooms) keep(m move) {
 	node, ok := r.kept[m.to]
 	if !ok {
 		var err error
 		if node, err = r.snapshot.NodeInfos().Get(m.to); err != nil {
-			return // the node is gone, and its capacity with it
+			return // the node no longer exists, so there is no capacity to reserve
 		}
 		node = node.Snapshot()
 		r.kept[m.to] = node
@@ -218,12 +223,13 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move to the best-ranked node that would take the pod, and reserves capacity there until the round is
-// over. It returns nil if there is no such node. given are tolerations of the pod that its replacement will not have.
+// find returns the move of the pod to the best-ranked node on which the pod fits. It reserves capacity on that node
+// until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
+// the pod's replacement will not have them.
 func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
-		return nil, nil //nolint:nilerr // its node is gone, and the pod will be deleted; or it has devices
+		return nil, nil //nolint:nilerr // the node no longer exists and the pod will be deleted, or the pod has resource claims
 	}
 	leaving, err := framework.NewPodInfo(pod)
 	if err != nil {
@@ -258,7 +264,8 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 	return &m, nil
 }
 
-// play changes the state as if the pod had left its node, and as if the pods of all moves had moved.
+// play changes the state as if the pod had left its node, and as if the pods of all reserved moves ran on their new
+// nodes.
 func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {
 	if err := r.remove(ctx, state, arriving, leaving, from); err != nil {
 		return err
@@ -276,7 +283,8 @@ func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1
 	return nil
 }
 
-// firstFeasible returns the name of the best-ranked node that passes all Filters, or "".
+// firstFeasible returns the name of the best-ranked node that passes all Filter plugins. If no node passes, it returns
+// "".
 func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult) (string, error) {
 	requests := resource.PodRequests(arriving, resource.PodResourcesOptions{})
 	for _, node := range r.nodes {
@@ -317,7 +325,7 @@ func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 		memory > 0 && memory > allocatable.GetMemory()-requested.GetMemory()
 }
 
-// synced waits until the caches have synced, and logs every 30 s that they have not.
+// synced waits until the informer caches have synced. Until then, it logs an error every 30 s.
 func synced(ctx context.Context, factory informers.SharedInformerFactory) error {
 	logger := klog.FromContext(ctx)
 	for {
@@ -337,6 +345,6 @@ func synced(ctx context.Context, factory informers.SharedInformerFactory) error 
 			return ctx.Err()
 		}
 		slices.Sort(missing)
-		logger.Error(err, "Pods are not returned from burst pools yet: the cluster cannot be read; does the controller have the rights of manifests/components/return, and is this Kubernetes 1.35 or later?", "missing", missing)
+		logger.Error(err, "Pods are not returned from burst pools yet, because the controller cannot list all resources. It needs the rights of manifests/components/return and Kubernetes 1.35 or later", "missing", missing)
 	}
 }

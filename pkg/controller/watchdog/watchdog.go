@@ -1,4 +1,4 @@
-// Package watchdog detects work that does not end.
+// Package watchdog detects reconcilers and other work of the controller that never finish.
 package watchdog
 
 import (
@@ -12,15 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Limit bounds one piece of work. Calls to the API server time out earlier.
+// Limit is the longest time that one piece of work may take, such as one call of a reconciler. The timeout of a request
+// to the API server is shorter than Limit.
 const Limit = 5 * time.Minute
 
-// Watch tracks the work in progress. It is safe for concurrent use. A nil Watch tracks nothing.
+// Watch tracks the work in progress, such as running calls of reconcilers. It is safe for concurrent use. A nil Watch
+// tracks nothing.
 type Watch struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	began map[*string]time.Time // by the name of the work
+	began map[*string]time.Time // when the work began, by a pointer to its name
 }
 
 // New returns a Watch without any work.
@@ -28,7 +30,7 @@ func New(clock clock.PassiveClock) *Watch {
 	return &Watch{clock: clock, began: map[*string]time.Time{}}
 }
 
-// Begin records that the work begins. The function that it returns records that the work has ended.
+// Begin records that the work begins. The caller calls end when the work has ended.
 func (w *Watch) Begin(what string) (end func()) {
 	if w == nil {
 		return func() {}
@@ -43,7 +45,7 @@ func (w *Watch) Begin(what string) (end func()) {
 	}
 }
 
-// Reconciler wraps the reconciler so that its work is tracked.
+// Reconciler returns a reconciler that tracks each call of r under the name.
 func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		defer w.Begin(name)()
@@ -51,7 +53,7 @@ func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconc
 	})
 }
 
-// Check returns an error if a piece of work has gone on for longer than Limit. It is a healthz.Checker.
+// Check is a healthz.Checker. It returns an error if a piece of work has been in progress for longer than Limit.
 func (w *Watch) Check(*http.Request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
