@@ -13,7 +13,8 @@ import (
 const subsystem = "pool_priority"
 
 // These gauges are computed at each scrape, from one view. A state or a reason therefore disappears in the same scrape
-// in which its successor appears. Only the leader has series, so that plain sums over all replicas are right.
+// in which its successor appears. Only the leader exports series, so that a sum over all replicas counts each pod and
+// node once.
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
@@ -48,8 +49,8 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 }
 
-// Gauges returns a collector of the gauges. of returns the publisher that the collector reads from, or nil if there is
-// none yet. The collector has series only while the publisher's scheduler is the leader.
+// Gauges returns a collector of the gauges. of returns the publisher from which the collector reads, or nil if there is
+// none yet. The collector exports series only while this scheduler is the leader.
 func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
 
 type gauges struct {
@@ -118,7 +119,7 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 }
 
 // collectUsage collects the usage of all pools. For each burst pool, it also collects the budget, whether the provider
-// is refusing pods, and whether the gate is open for a plain pod.
+// is refusing pods, and whether the gate is open for gate.PlainPod.
 func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()
