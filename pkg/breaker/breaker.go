@@ -162,8 +162,8 @@ type Template struct {
 //
 // A failure stops counting once a pod that was bound later has started. A Refusing or HalfOpen pool becomes Open once a
 // new pod has started. The new pod must have been bound more than InFlight after all pods that were seen before the
-// pool became Refusing. These rules compare binding times only with one another, because the times come from other
-// clocks: those of the leader and the API server.
+// pool became Refusing. These rules compare binding times only with one another, and not with the caller's clock,
+// because they come from the clocks of earlier leaders and of the API server.
 type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The first line bounds the entries that a Breaker keeps apart from the existing pods. The second line bounds the
-// entries that it hands on to the next leader. The oldest entries are dropped first. If the entry of an ineligible
-// template is dropped, one more pod of the template is refused.
+// maxFailures, maxTemplates and maxOwners bound the entries that a Breaker keeps beside its pods. handedCounted and
+// handedTemplates bound the entries that the next leader gets. The oldest entries are dropped first. If the entry of an
+// ineligible template is dropped, one more pod of the template is refused.
 const (
 	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
 	handedCounted, handedTemplates       = 500, 200
 )
 
-// Memory is the state that a Breaker hands on to the Breaker of the next leader.
+// Memory is the state that the next leader's Breaker gets from the previous leader's Breaker.
 type Memory struct {
 	// State, Since, Until, Code and Message are as in Status. Backoffs is how many times the pool has become Refusing
 	// since it was last Open, at most 30.

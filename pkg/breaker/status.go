@@ -43,7 +43,7 @@ func (b *Breaker) Status(now time.Time) Status {
 	return j
 }
 
-// forget drops entries that are too old to count.
+// forget drops failures and other entries that do not count any more.
 func (b *Breaker) forget(now time.Time) {
 	maps.DeleteFunc(b.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(b.accepted) || now.Sub(f.At) >= b.rules.Evidence
@@ -122,8 +122,9 @@ func (b *Breaker) anyFailure(match func(Failure) bool) bool {
 	return false
 }
 
-// close makes the pool Refusing because of the failures that match. The code and message come from one of these
-// failures: from the latest pool error or else the latest unknown refusal or else the latest late pod.
+// close makes the pool Refusing because of the failures that match. The code and message come from the latest pool
+// error. Without a pool error, they come from the latest unknown refusal. Otherwise, they come from the latest late
+// pod.
 func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	var why Failure
 	weight := map[refusal.Cause]int{refusal.PoolError: 2, refusal.Unknown: 1}

@@ -109,8 +109,8 @@ type Group struct {
 	Starting int `json:"starting,omitempty"`
 	// Newest is when the newest node of the group was created.
 	Newest time.Time `json:"newest,omitzero"`
-	// Before is the last state that the source reported for the group, other than Unknown, with the reason. It is empty
-	// if it follows from State and Reason.
+	// Before is the last state that the source reported for the group, other than Unknown, with the reason. Before is
+	// empty if State and Reason already show this state.
 	Before string `json:"before,omitempty"`
 }
 

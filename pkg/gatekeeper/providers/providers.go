@@ -41,7 +41,7 @@ const (
 var Refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "burst_refusals_total",
-	Help:           "Pods that a burst pool's provider refused, by its error code; other for unknown codes.",
+	Help:           "Pods that a burst pool's provider refused, by the provider's error code. Unknown codes count as other.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "code"})
 

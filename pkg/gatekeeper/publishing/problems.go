@@ -144,8 +144,8 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 			nodes += fmt.Sprintf(" and %d more", n-1)
 		}
 		ps.current = append(ps.current, problem{id: "GateTaintMissing\n" + ps.pools.At(i).Name, regarding: found, code: "GateTaintMissing",
-			message: fmt.Sprintf("pool %s: for more than %s the gate taint %s has been missing on %s, and autoscalers add no VM for pods that tolerate the other taints there. "+
-				"Check that the controller runs; if it may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
+			message: fmt.Sprintf("pool %s: for more than %s the gate taint %s has been missing on %s. Until it is back, autoscalers add no VM for pods that tolerate the other taints of the node. "+
+				"Check that the controller runs. If the controller may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
 	}
 	ps.withoutGateTaint = withoutGateTaint
 }

@@ -38,7 +38,7 @@ import (
 var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "source_errors_total",
-	Help:           "Errors reading a capacity source: list, watch or parse.",
+	Help:           "Errors when listing, watching or parsing a capacity source or the override.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"source"})
 
