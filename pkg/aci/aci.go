@@ -38,8 +38,8 @@ func PlatformOf(onACI, v2 bool) Platform {
 func IsV2(labels map[string]string) bool { return labels[virtualizationLabel] == virtualNodesV2 }
 
 // IsExtendedResource reports whether the resource is none of CPU, memory and ephemeral storage. A node that does not
-// list an extended resource has none of it. A node that does not list one of the other three may be new, and may report
-// it later.
+// list an extended resource has none of it. A node that does not list CPU, memory or ephemeral storage may be new, and
+// may report them later.
 func IsExtendedResource(name corev1.ResourceName) bool {
 	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
 }

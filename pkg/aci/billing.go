@@ -46,7 +46,7 @@ func Billed(pod *corev1.Pod, onACI bool) Use {
 }
 
 // ofContainers returns what the pod's containers request together. If a container has no request for CPU or memory, the
-// given amount counts. If an init container has none, zero counts.
+// given amount counts. If an init container has no such request, zero counts.
 func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {

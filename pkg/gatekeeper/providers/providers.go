@@ -158,12 +158,12 @@ func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	}
 	if change.Ineligible {
 		refused, _ := refusal.Of(pod)
-		follows := "no other pod of its template may burst there until the template changes or a retry is due"
+		follows := "No other pod of this template may burst to this pool until the template changes or a retry is due"
 		if p.config.Observed {
-			follows = "with mode: Enforce, no other pod of its template could burst there until the template changes or a retry is due"
+			follows = "With mode: Enforce, no other pod of this template could burst to this pool until the template changes or a retry is due"
 		}
 		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting",
-			"The provider of burst pool %s refused the pod because of its template; %s: %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
+			"The provider of burst pool %s refused the pod because of the pod's template. %s. The provider reported %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
 	}
 }
 

@@ -34,7 +34,7 @@ var (
 	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override sets this gate (Open or Closed), 0 otherwise.", "gate")
 	refusingGauge = gauge("burst_refusing", "1 while a burst pool is refusing or half-open because its provider refused pods, 0 otherwise.", "pool")
 
-	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool that is closed for the pod.", "reason")
+	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool whose gate is closed for the pod.", "reason")
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is no such pod.")
 	changeGauge = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")

@@ -24,8 +24,8 @@ type nodeClaims struct {
 	refused  sync.Once
 }
 
-// watchNodeClaims starts to watch the NodeClaims of the NodePool. It calls config.Changed when the NodeClaims change
-// the launches. The right to list and watch NodeClaims is optional. Without this right, the scheduler does not notice
+// watchNodeClaims starts to watch the NodeClaims of the NodePool. It calls config.Changed when a NodeClaim changes
+// launches. The right to list and watch NodeClaims is optional. Without this right, the scheduler does not notice
 // failed launches, but everything else works. The informer retries until the right is granted.
 func watchNodeClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
 	c := &nodeClaims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}

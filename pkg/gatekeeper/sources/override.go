@@ -47,7 +47,7 @@ type Override struct {
 	told     string             // the state for which the last event was written
 }
 
-// NewOverride starts to watch the override's ConfigMap. It is in the same namespace as the ConfigMap
+// NewOverride starts to watch the override's ConfigMap. This ConfigMap is in the same namespace as the ConfigMap
 // Args.StatusConfigMap.
 func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	namespace, _, _ := strings.Cut(config.Args.StatusConfigMap, "/")
