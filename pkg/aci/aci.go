@@ -8,8 +8,8 @@ import corev1 "k8s.io/api/core/v1"
 type Platform int
 
 const (
-	// V1 is the connector of AKS's virtual node add-on, V2 is the connector of virtual nodes v2, and Other is the
-	// connector of any other provider.
+	// V1 is the connector of AKS's virtual node add-on. V2 is the connector of virtual nodes v2. Other is the connector
+	// of any other provider.
 	V1 Platform = iota
 	V2
 	Other

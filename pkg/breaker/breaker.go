@@ -51,9 +51,9 @@ type Rules struct {
 	// Answer is how long the provider may take to refuse a pod. After this time, a pod that has neither started nor
 	// been refused counts as accepted.
 	Answer time.Duration
-	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long a refused pod counts for
-	// its owner. Forget is long because a Job never forgets a failed pod. If Forget were an hour, a long Job would
-	// exceed its backoffLimit.
+	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long Pacing.Owners lists a
+	// refused pod of the owner. Forget is long because a Job never forgets a failed pod. If Forget were an hour, a long
+	// Job would exceed its backoffLimit.
 	Trust, Forget time.Duration
 }
 
@@ -137,7 +137,7 @@ type Status struct {
 	Failed  int    `json:"failed,omitempty"`
 	// Starting counts the pods on the pool's nodes that may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates has the templates that are ineligible because of a pod error, by their alike.Template key.
+	// Templates has the templates that are ineligible because of a pod error. The map key is the alike.Template key.
 	Templates map[string]Template `json:"templates,omitempty"`
 	// Pacing is the pacing of all owners, or nil if there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`
@@ -162,8 +162,8 @@ type Template struct {
 //
 // A failure stops counting once a pod that was bound later has started. A Refusing or HalfOpen pool becomes Open once a
 // new pod has started. The new pod must have been bound more than InFlight after all pods that were seen before the
-// pool became Refusing. These rules compare binding times only with one another, and not with the caller's clock,
-// because they come from the clocks of earlier leaders and of the API server.
+// pool became Refusing. Binding times come from the clocks of leaders and the API server, so these rules never compare
+// them with the caller's clock.
 type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known
@@ -238,7 +238,7 @@ type Change struct {
 	Ineligible bool
 }
 
-// See processes the state of a pod on the pool's nodes at the time now.
+// See processes the state, at the time now, of a pod on the pool's nodes.
 func (b *Breaker) See(pod Pod, now time.Time) Change {
 	k, seen := b.pods[pod.UID]
 	if !seen {
@@ -311,8 +311,8 @@ func worse(before, cause refusal.Cause) bool {
 	return false
 }
 
-// refused processes a refusal. It reports whether the refusal is the first pod error of the template, or a pod error of
-// a pod without a template.
+// refused processes a refusal. For a pod error, it returns true if the pod's template was eligible until now. For any
+// other refusal, it returns false.
 func (b *Breaker) refused(k *known, now time.Time) bool {
 	switch k.Refusal.Cause {
 	case refusal.PodError:

@@ -139,7 +139,7 @@ func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	b.rests = min(b.rests+1, 30)
 }
 
-// schedule counts the pods that may still start, and finds when the status next changes without an event.
+// schedule sets Starting and Next in j.
 func (b *Breaker) schedule(j *Status, now time.Time) {
 	at := func(due time.Time) {
 		if due.After(now) && (j.Next.IsZero() || due.Before(j.Next)) {
@@ -171,7 +171,7 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	}
 }
 
-// trim drops the oldest entries until at most the given number of them remain.
+// trim drops the oldest entries until at most the given number of entries remain.
 func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) {
 	for len(entries) > most {
 		var oldest *K

@@ -53,7 +53,7 @@ var codes = map[string]Cause{
 	// a pod changes shortly after its creation.
 	"ContainerGroupTransitioning": NeitherError,
 	"AnotherOperationInProgress":  NeitherError,
-	// A failure or throttling of a registry may affect one image or all images, and so may a policy.
+	// A registry that fails or throttles may affect one image or all images. The same holds for a policy.
 	"RegistryErrorResponse":     Unknown,
 	"RequestDisallowedByPolicy": Unknown,
 }

@@ -40,13 +40,13 @@ type Refusal struct {
 	Cause Cause
 	// Message is the provider's message, shortened.
 	Message string
-	// MayPass is set for a PodError that may pass without a change of the pod: an image or a secret that did not exist
-	// yet, or an unknown code.
+	// MayPass is set for a PodError that may pass without a change of the pod. Examples are an image or a secret that
+	// did not exist yet. It is also set for a PodError with an unknown code.
 	MayPass bool
 }
 
 // Of returns why the provider refused the pod, and whether it did. A pod was refused if virtual-kubelet reports a
-// refusal. A pod that failed before any container ran was also refused, if it was neither deleted nor disrupted.
+// refusal. A pod also counts as refused if it failed before any container ran, and was neither deleted nor disrupted.
 func Of(pod *corev1.Pod) (Refusal, bool) {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return classify(pod.Status.Message), true

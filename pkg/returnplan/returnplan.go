@@ -106,7 +106,7 @@ type Member struct {
 	Ending       bool
 }
 
-// Arrival is the outcome of an eviction.
+// Arrival is the outcome of an eviction: whether the replacement became ready on a VM.
 type Arrival struct {
 	// Pool is the index of the burst pool that the pod was evicted from.
 	Pool int
@@ -128,7 +128,7 @@ type Planner struct {
 type plan struct {
 	rules   Rules
 	limiter *rate.Limiter
-	since   map[types.UID]time.Time // since when there has been capacity for the pod
+	since   map[types.UID]time.Time // since when a VM has had capacity for the pod, by the pod's UID
 }
 
 type workload struct {
@@ -241,7 +241,7 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Restore sets what an earlier planner recorded for the workload: its failures in a row, and the end of its pause.
+// Restore sets the workload's failures in a row and the end of its pause, as an earlier planner recorded them.
 func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
 	w := p.of(uid)
 	w.failures = max(w.failures, failures)
@@ -306,8 +306,8 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 }
 
 // replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod
-// a new pod replaces. The function therefore prefers the owner's new pod with the highest rank: ready on a VM, bound to
-// a VM, pending, bound to a burst node.
+// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks are ready on a
+// VM, bound to a VM, pending, and bound to a burst node.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
 	rank := func(m Member) int {

@@ -30,8 +30,8 @@ import (
 
 const (
 	// These are the reasons of events. An event eventRefused is written on a pod that was refused because of a pod
-	// error. An event EventRefuses is written on a burst pool's nodes when the provider begins to refuse pods, and an
-	// event eventAccepts when the provider accepts pods again.
+	// error. When a burst pool's provider begins to refuse pods, events EventRefuses are written on the pool's nodes.
+	// When the provider accepts pods again, events eventAccepts are written.
 	eventRefused, EventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
 	// maxEventNodes bounds how many nodes of a pool get the event EventRefuses or eventAccepts.
 	maxEventNodes = 10

@@ -1,5 +1,5 @@
-// Package sources watches the objects that the gate depends on: the capacity sources, which show whether the regular
-// pools can grow, and the ConfigMap with which an operator overrides the gate.
+// Package sources watches the objects that the gate depends on. The capacity sources show whether the regular pools can
+// grow. The ConfigMap pool-priority-override lets an operator override the gate.
 package sources
 
 import (
@@ -191,8 +191,8 @@ func nodePoolGraces(config *Config, name string) pool.Graces {
 // Of returns the source of the regular pool with index i.
 func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
 
-// Object returns the object of the regular pool with index i: the cluster autoscaler's status or the NodePool, as last
-// observed; nil if there is none.
+// Object returns the cluster autoscaler's status or the NodePool of the regular pool with index i, as last observed;
+// nil if there is none.
 func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
 
 // Shared returns a node that may be in several of the cluster autoscaler's node groups, these groups, and the
@@ -291,7 +291,7 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	return obj
 }
 
-// assign passes the pools' groups and nodes to the tracker. It logs once for each node group that no pool owns.
+// assign passes the pools' groups and nodes to the tracker. It logs each node group that no pool owns once.
 func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
 	var claims []clusterautoscaler.OwnedGroups
 	for i, source := range s.byPool {
