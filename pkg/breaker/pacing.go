@@ -55,8 +55,8 @@ type Pacing struct {
 
 // OwnerPacing has the times of one owner's pods.
 type OwnerPacing struct {
-	// Starting has, for each pod that is starting, the time at which it counts as accepted. Refused has, for each
-	// refused pod, the time at which its refusal is forgotten.
+	// Starting has, for each starting pod, the time from which the pod counts as accepted. Refused has, for each
+	// refused pod, the time from which the refusal no longer counts.
 	Starting []time.Time `json:"starting,omitempty"`
 	Refused  []time.Time `json:"refused,omitempty"`
 }

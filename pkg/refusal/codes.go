@@ -53,7 +53,8 @@ var codes = map[string]Cause{
 	// a pod changes shortly after its creation.
 	"ContainerGroupTransitioning": NeitherError,
 	"AnotherOperationInProgress":  NeitherError,
-	// A registry that fails or throttles may affect one image or all images. The same holds for a policy.
+	// A registry that fails or throttles may affect one image or all images. A policy may also affect one image or all
+	// images.
 	"RegistryErrorResponse":     Unknown,
 	"RequestDisallowedByPolicy": Unknown,
 }

@@ -86,7 +86,7 @@ func New(config Config) *Providers {
 	return p
 }
 
-// Run reads the last status of pods that left the informer before they had started, until the context ends.
+// Run runs until the context ends. It reads the last status of pods that left the informer before they had started.
 func (p *Providers) Run(ctx context.Context) { p.vanished.run(ctx, p.ended, p.Gone) }
 
 // Deleted processes a pod that left the informer, because the pod was deleted or has ended.
@@ -203,7 +203,7 @@ func (p *Providers) Status(i int, now time.Time) breaker.Status {
 }
 
 // Starting returns how many pods of the burst pool with index i may still start at the time now. placed has the UIDs of
-// the pods that may still start in the scheduling snapshot, which includes assumed pods.
+// those pods in the scheduling snapshot that may still start. The snapshot includes assumed pods.
 func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +211,7 @@ func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 }
 
 // Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed has the UIDs of the
-// owner's pods in the scheduling snapshot, which includes assumed pods.
+// owner's pods in the scheduling snapshot. The snapshot includes assumed pods.
 func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -88,8 +88,8 @@ func (c *nodeClaims) see(obj any, gone bool) {
 	}
 }
 
-// trimNodeClaim drops the fields of a NodeClaim that the scheduler does not read, because a large cluster has thousands
-// of NodeClaims.
+// trimNodeClaim keeps only the fields of a NodeClaim that the scheduler reads. This saves memory, because a large
+// cluster has thousands of NodeClaims.
 func trimNodeClaim(obj any) (any, error) {
 	claim, ok := obj.(*unstructured.Unstructured)
 	if !ok {

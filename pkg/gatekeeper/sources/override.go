@@ -37,7 +37,7 @@ type Override struct {
 	id       string // namespace/name
 	object   *watched
 	recorder events.EventRecorder
-	Current  atomic.Pointer[gate.Override] // the override in force at the last Observe; its time may be over since then
+	Current  atomic.Pointer[gate.Override] // the override in force at the last Observe; it may have expired since
 
 	read     published.Override // the last override that could be parsed
 	cm       runtime.Object     // the ConfigMap as last observed; nil if there is none
@@ -161,5 +161,5 @@ func (o *Override) Settled() bool { return o.object.settled() }
 // Problem returns the ConfigMap as last observed, and why it cannot be read or parsed; "" if it can.
 func (o *Override) Problem() (runtime.Object, string) { return o.cm, o.problem }
 
-// Remember writes the last override that could be parsed to m.
+// Remember sets m.Override to the last override that could be parsed.
 func (o *Override) Remember(m *published.Memory) { m.Override = o.read }

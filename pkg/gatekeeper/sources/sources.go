@@ -50,7 +50,7 @@ type Config struct {
 	Dynamic  dynamic.Interface // may be nil if no pool names a NodePool
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Changed is called when a watched object has changed. It must not block.
+	// Changed is called when a watched object has changed. Changed must not block.
 	Changed func()
 }
 
