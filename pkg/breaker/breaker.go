@@ -74,7 +74,7 @@ func NewRules(startWithin time.Duration) Rules {
 	}
 }
 
-// Pod has the fields of a pod on a burst pool's nodes that a Breaker uses.
+// Pod describes a pod on a burst pool's nodes. It has only the fields that a Breaker uses.
 type Pod struct {
 	UID       types.UID
 	Namespace string

@@ -49,7 +49,8 @@ func (m Memory) IsZero() bool {
 	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && m.Accepted.IsZero()
 }
 
-// Memory returns the state for the next leader. While no pod and no state changes, each call returns the same Memory.
+// Memory returns the state for the next leader. If neither a pod nor the pool's state has changed, Memory returns the
+// same value again.
 func (b *Breaker) Memory() Memory {
 	var m Memory
 	if b.state != Open {

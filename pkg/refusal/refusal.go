@@ -120,8 +120,8 @@ func hasRun(pod *corev1.Pod) bool {
 // of the pod's creation (azure-aci v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
-// BoundAt returns when the pod was bound. It is the latest of the times in its annotation, its condition PodScheduled
-// and its creation timestamp.
+// BoundAt returns when the pod was bound. This is the latest of three times: the annotation BoundAtAnnotation, the
+// condition PodScheduled and the creation timestamp.
 func BoundAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {

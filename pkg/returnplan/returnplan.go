@@ -290,7 +290,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			default:
 				still = append(still, e)
 			}
-			if over && m.UID != "" { // this replacement is not that of another evicted pod
+			if over && m.UID != "" { // no other evicted pod has the same replacement
 				for _, other := range w.away {
 					other.known[m.UID] = true
 				}
