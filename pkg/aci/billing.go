@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Use is the part of a budget that pods use: their number, thousandths of a CPU, and bytes of memory.
+// Use is the part of a budget that pods use. MilliCPU is in thousandths of a CPU, and Memory is in bytes.
 type Use struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU,omitempty"`
@@ -15,13 +15,14 @@ type Use struct {
 }
 
 const (
-	// aciMilliCPU and aciMemory are the CPU and memory that Azure Container Instances gives, and bills, to a container
-	// without requests. Source: azure-aci v1.6.4, getContainers.
+	// aciMilliCPU and aciMemory are the CPU and memory that a container without requests gets on Azure Container
+	// Instances. Azure bills them. Source: azure-aci v1.6.4, getContainers.
 	aciMilliCPU, aciMemory = 1000, 1_500_000_000
 )
 
-// UseOf returns what the pod uses of a burst pool's budget, as the provider bills it. onACI is set if the provider is
-// Azure Container Instances. A pod that has ended uses nothing, but a pod that has not started does use the budget.
+// UseOf returns how much of a burst pool's budget the pod uses. This is what the provider bills for the pod. onACI is
+// set if the provider is Azure Container Instances. A pod that has ended uses nothing, but a pod that has not started
+// does use the budget.
 func UseOf(pod *corev1.Pod, onACI bool) Use {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return Use{}
@@ -44,8 +45,8 @@ func Billed(pod *corev1.Pod, onACI bool) Use {
 	return use.Plus(requested(pod.Spec.Overhead, Use{}))
 }
 
-// ofContainers returns what the containers request together. The given amounts replace the missing requests of
-// containers. Missing requests of init containers count as zero.
+// ofContainers returns what the pod's containers request together. If a container has no request for CPU or memory, the
+// given amount counts. If an init container has no such request, zero counts.
 func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {
@@ -65,7 +66,7 @@ func ofContainers(pod *corev1.Pod, given Use) Use {
 	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
 }
 
-// requested returns the requests. The given amounts replace missing requests.
+// requested returns the CPU and memory in the list. For a resource that the list lacks, it returns the given amount.
 func requested(list corev1.ResourceList, given Use) Use {
 	if cpu, ok := list[corev1.ResourceCPU]; ok {
 		given.MilliCPU = cpu.MilliValue()

@@ -6,13 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tokenVolume is the prefix of the name of the volume that gives a pod the token of its ServiceAccount, whether or not
-// the pod uses the token. Source: the ServiceAccount admission plugin.
+// tokenVolume is the name prefix of the volume with the ServiceAccount token. The API server adds such a volume to a
+// pod even if the pod does not use the token. Source: the ServiceAccount admission plugin.
 const tokenVolume = "kube-api-access-"
 
-// ignored lists features that the connector of AKS's virtual nodes ignores silently. Source: azure-aci v1.6.4. It
-// leaves out features that nearly every pod has: the usual hardening (runAsNonRoot, dropped capabilities, seccomp
-// profiles, read-only root file systems), default modes of files, and the ServiceAccount token that every pod is given.
+// ignored lists features that the connector of AKS's virtual nodes ignores silently. Source: azure-aci v1.6.4. The list
+// leaves out features that nearly every pod has. These are the usual hardening (runAsNonRoot, dropped capabilities,
+// seccomp profiles, read-only root file systems), default modes of files, and the volume with the ServiceAccount token.
 var ignored = []struct {
 	what string // completes "it runs without …"
 	used func(*corev1.Pod) bool
@@ -55,7 +55,7 @@ var inContainerContext = anyContainer(func(c *corev1.Container) bool {
 })
 
 // hasProjected returns a function that reports whether a source of a projected volume matches. It skips the volume with
-// the ServiceAccount token that every pod is given.
+// the ServiceAccount token that the API server adds.
 func hasProjected(match func(*corev1.VolumeProjection) bool) func(*corev1.Volume) bool {
 	return func(v *corev1.Volume) bool {
 		if v.Projected == nil || strings.HasPrefix(v.Name, tokenVolume) {

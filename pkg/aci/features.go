@@ -31,8 +31,8 @@ func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
 
 func isPVC(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
-// isUnknownVolume reports whether no virtual node on Azure Container Instances supports the type of the volume. It
-// leaves out types that have their own row in features.
+// isUnknownVolume reports whether the volume has a type that no virtual node on Azure Container Instances supports. It
+// returns false for a type that has its own row in features.
 func isUnknownVolume(v *corev1.Volume) bool {
 	inlineFiles := v.CSI != nil && v.CSI.Driver == AzureFilesDriver
 	return v.HostPath == nil && !isPVC(v) && v.DownwardAPI == nil &&
@@ -84,7 +84,7 @@ func anyProbe(match func(*corev1.Probe, *corev1.Container) bool) func(*corev1.Po
 	})
 }
 
-// namesNoPort reports whether an httpGet probe names a port that the container does not have.
+// namesNoPort reports whether an httpGet probe names a port that the container does not declare.
 func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 	if probe.HTTPGet == nil || probe.HTTPGet.Port.Type != intstr.String {
 		return false
@@ -92,7 +92,7 @@ func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 	return !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
 }
 
-// hasLateField reports whether an environment variable comes from the pod's status. The connector sets environment
+// hasLateField reports whether an environment variable comes from the pod's status. The ACI connector sets environment
 // variables only once, when it creates the container group.
 func hasLateField(c *corev1.Container) bool {
 	for i := range c.Env {

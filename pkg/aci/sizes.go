@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	// The connector rounds CPU requests down to a multiple of cpuStep, in thousandths of a CPU. It rounds requests and
-	// limits of memory down to a multiple of memoryStep, in bytes. Each step is also the smallest request.
+	// The ACI connector rounds CPU requests down to a multiple of cpuStep, which is in thousandths of a CPU. It rounds
+	// memory requests and memory limits down to a multiple of memoryStep, which is in bytes. The smallest request is
+	// one step.
 	cpuStep, memoryStep = 10, 100_000_000
 )
 
-// TooLarge describes the first resource of which the pod needs more than largest, the size of the largest pod that the
-// provider runs. It returns "" if there is none.
+// TooLarge describes the first resource of which the pod needs more than largest. largest is the size of the largest
+// pod that the provider runs. If the pod is not too large, TooLarge returns "".
 func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	if len(largest) == 0 {
 		return ""
@@ -28,8 +29,8 @@ func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	return ""
 }
 
-// asked returns the sum of the containers' requests. rounded is the sum that the connector sends, and exact is the sum
-// without the rounding of CPU.
+// asked returns the sum of the containers' requests. rounded is the sum that the ACI connector sends. In exact, CPU
+// requests are not rounded.
 func asked(p *corev1.Pod) (rounded, exact Use) {
 	for i := range p.Spec.Containers {
 		use := requested(p.Spec.Containers[i].Resources.Requests, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
@@ -41,7 +42,7 @@ func asked(p *corev1.Pod) (rounded, exact Use) {
 	return rounded, exact
 }
 
-// limitAboveRequests reports whether a container's limit exceeds the requests of all containers together. Azure refuses
+// limitAboveRequests reports whether a container's limit exceeds the sum of all containers' requests. Azure refuses
 // such a pod.
 func limitAboveRequests(p *corev1.Pod) bool {
 	if !unusualLimits(p) {
@@ -53,8 +54,9 @@ func limitAboveRequests(p *corev1.Pod) bool {
 	})
 }
 
-// fractionalCPU reports whether a container's CPU limit exceeds the requests of all containers together only because
-// the connector rounds CPU requests, and not limits, down to a multiple of 10m.
+// fractionalCPU reports whether a container's CPU limit exceeds the sum of all containers' rounded CPU requests, but
+// not the sum of the exact requests. The ACI connector rounds CPU requests down to a multiple of 10m, and does not
+// round CPU limits.
 func fractionalCPU(p *corev1.Pod) bool {
 	if !unusualLimits(p) {
 		return false
@@ -64,7 +66,7 @@ func fractionalCPU(p *corev1.Pod) bool {
 }
 
 // unusualLimits reports whether the limits must be checked. Most limits need no check, because they equal the
-// container's requests and are multiples of cpuStep.
+// container's requests, and the CPU limit is a multiple of cpuStep.
 func unusualLimits(p *corev1.Pod) bool {
 	for i := range p.Spec.Containers {
 		r := &p.Spec.Containers[i].Resources
@@ -81,8 +83,8 @@ func unusualLimits(p *corev1.Pod) bool {
 	return false
 }
 
-// anyLimit reports whether the limits of a container match. match gets thousandths of a CPU and bytes; 0 means no
-// limit.
+// anyLimit reports whether match returns true for the limits of any container. match gets the CPU limit in thousandths
+// and the memory limit in bytes; 0 means no limit.
 func anyLimit(p *corev1.Pod, match func(cpu, memory int64) bool) bool {
 	for i := range p.Spec.Containers {
 		limits := p.Spec.Containers[i].Resources.Limits

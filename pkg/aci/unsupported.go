@@ -10,7 +10,7 @@ import (
 type Feature struct {
 	// Code identifies the feature, and What completes "cannot run …".
 	Code, What string
-	// Any is set if no virtual kubelet of any platform can run the feature.
+	// Any is set if no virtual kubelet can run the feature, whatever its platform.
 	Any bool
 
 	used func(*corev1.Pod) bool
@@ -23,13 +23,14 @@ type support int
 const (
 	never support = iota
 	always
-	withAzureFiles // if all volumes that the pod claims are Azure Files
+	withAzureFiles // if all PersistentVolumeClaims of the pod are for Azure Files
 )
 
-// features lists what a virtual kubelet cannot run: on any platform if Any is set, otherwise on Azure Container
-// Instances. There are two sources: tests of which features azure-aci v1.6.4, the connector of AKS's virtual nodes,
-// refuses or drops, and the limitations in the documentation of AKS virtual nodes. Virtual nodes v2 have a different
-// connector. For them, only the documentation is the source, and features that it does not mention count as supported.
+// features lists what a virtual kubelet cannot run. If Any is set, no platform can run the feature. Otherwise, Azure
+// Container Instances cannot run it. One source is tests of azure-aci v1.6.4, the connector of AKS's virtual nodes,
+// which showed what the connector refuses or drops. The other source is the limitations in the documentation of AKS
+// virtual nodes. Virtual nodes v2 have a different connector, so the documentation is the only source for them. A
+// feature that the documentation does not mention counts as supported by virtual nodes v2.
 var features = []Feature{
 	{Code: "DaemonSetPod", What: "DaemonSet pods", used: ownedByDaemonSet, Any: true},
 	{Code: "MirrorPod", What: "static pods", Any: true, used: func(p *corev1.Pod) bool { _, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; return ok }},
@@ -69,7 +70,7 @@ var features = []Feature{
 func Features() []Feature { return slices.Clone(features) }
 
 // Unsupported returns the first feature of the pod that nodes of the platform cannot run, and whether there is one.
-// azureFiles is set if all volumes that the pod claims are Azure Files.
+// azureFiles is set if all PersistentVolumeClaims of the pod are for Azure Files.
 func Unsupported(pod *corev1.Pod, on Platform, azureFiles bool) (Feature, bool) {
 	for _, f := range features {
 		runs := on == Other || on == V2 && (f.v2 == always || f.v2 == withAzureFiles && azureFiles)

@@ -3,7 +3,7 @@ package backoff
 
 import "time"
 
-// Pause doubles the first pause the given number of times, and returns at most the limit.
+// Pause returns the first pause, doubled the given number of times, but at most the limit.
 func Pause(first time.Duration, times int, limit time.Duration) time.Duration {
 	for ; times > 0 && first < limit; times-- {
 		first *= 2

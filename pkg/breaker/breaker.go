@@ -1,6 +1,6 @@
 // Package breaker is the circuit breaker of a burst pool. From the outcomes of the pods on the pool's nodes, it decides
-// whether the pool may get more pods. The published states describe the provider. Open means that the circuit is
-// closed, Refusing that it is open, and HalfOpen that it is half-open.
+// whether the pool may get more pods. The states are named after the provider, not after a circuit: Open is a closed
+// circuit, and Refusing is an open circuit.
 package breaker
 
 import (
@@ -19,11 +19,11 @@ import (
 type State string
 
 const (
-	// Open means that the provider accepts pods, or has not refused any.
+	// Open means that the provider has refused no pods yet, or that it accepts pods again.
 	Open State = "Open"
 	// Refusing means that the provider refuses pods, and that the pool gets no pods until its backoff ends.
 	Refusing State = "Refusing"
-	// HalfOpen means that the provider refused pods, and that one pod is sent to it as a test.
+	// HalfOpen means that the backoff has ended, and that the pool gets one pod as a test of the provider.
 	HalfOpen State = "HalfOpen"
 )
 
@@ -32,26 +32,28 @@ const defaultStart = 15 * time.Minute
 
 // Rules has the parameters of a Breaker.
 type Rules struct {
-	// StartWithin bounds the time from a pod's binding to its start. After an owner's pod was late, the owner's next
-	// pods have more time (TimeToStart). 0 means that no pod is ever late.
+	// StartWithin bounds the time from a pod's binding to its start. A pod that takes longer is late. If an owner's pod
+	// was late, the owner's next pods may take longer (refusal.TimeToStart). 0 means that no pod is ever late.
 	StartWithin time.Duration
-	// Alone is how long a pool error of one pod must last to close the pool by itself.
+	// Alone is the time after which the pool error of a single pod makes the pool Refusing, if the pod still exists.
 	Alone time.Duration
-	// Evidence is how long a failure counts, unless a pod that was bound later starts first.
+	// Evidence is how long a failure counts. If a pod that was bound later starts, the failure stops counting at once.
 	Evidence time.Duration
-	// FirstBackoff is the first backoff of a refusing pool; it doubles with each failed trial, up to MaxBackoff.
+	// FirstBackoff is the first backoff of a refusing pool. The backoff doubles each time that the test pod fails, up
+	// to MaxBackoff.
 	FirstBackoff, MaxBackoff time.Duration
-	// InFlight is how long earlier decisions may still bind pods after the pool has closed. It counts from the binding
-	// of the last pod that was seen before the pool closed.
+	// InFlight is how long the scheduler may still bind pods to a pool that has become Refusing, because it chose the
+	// pool before. The time starts with the latest binding that was seen before the pool became Refusing.
 	InFlight time.Duration
-	// Template is how long a template is ineligible after its last pod error. Curable replaces Template for an error
-	// that may pass.
+	// Template is how long a pod template is ineligible after its last pod error. If the error may pass without a
+	// change of the pod, Curable applies instead of Template.
 	Template, Curable time.Duration
-	// Answer is how long the provider may take to refuse a pod. A pod that has neither started nor been refused by then
-	// counts as accepted.
+	// Answer is how long the provider may take to refuse a pod. After this time, a pod that has neither started nor
+	// been refused counts as accepted.
 	Answer time.Duration
-	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long a refused pod counts for
-	// its owner. It is long because a Job counts failures for ever. If Forget were an hour, a long Job would fail.
+	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long Pacing.Owners lists a
+	// refused pod of the owner. Forget is long because a Job never forgets a failed pod. If Forget were an hour, a long
+	// Job would exceed its backoffLimit.
 	Trust, Forget time.Duration
 }
 
@@ -72,11 +74,11 @@ func NewRules(startWithin time.Duration) Rules {
 	}
 }
 
-// Pod has the fields of a pod on a burst pool's nodes that a Breaker uses.
+// Pod describes a pod on a burst pool's nodes. It has only the fields that a Breaker uses.
 type Pod struct {
 	UID       types.UID
 	Namespace string
-	// Owner is the UID of the pod's controller or, without a controller, the pod's own UID.
+	// Owner is the UID of the pod's controller. If the pod has no controller, Owner is the pod's own UID.
 	Owner types.UID
 	// TemplateKey is the alike.Template key of the pod.
 	TemplateKey string
@@ -86,7 +88,7 @@ type Pod struct {
 	MilliCPU int64
 	Bound    time.Time
 	Started  bool
-	// Ending is set if the pod is being deleted or has ended. Such a pod will neither start nor be refused.
+	// Ending is set if the pod is being deleted, or has failed without being refused. Such a pod will not start.
 	Ending bool
 	// Refusal is nil if the pod was not refused.
 	Refusal *refusal.Refusal
@@ -109,8 +111,8 @@ func PodOf(pod *corev1.Pod) Pod {
 // mayStart reports whether the pod may still start, as refusal.MayStart does.
 func (p *Pod) mayStart() bool { return !p.Started && !p.Ending && p.Refusal == nil }
 
-// startLimit returns how long a pod counts as starting in a pool with this startWithin. If startWithin is 0, the
-// default applies.
+// startLimit returns how long a pod counts as starting in a pool with this startWithin. If startWithin is 0,
+// defaultStart applies.
 func startLimit(startWithin time.Duration) time.Duration {
 	if startWithin == 0 {
 		return defaultStart
@@ -118,83 +120,84 @@ func startLimit(startWithin time.Duration) time.Duration {
 	return startWithin
 }
 
-// Status is the state of a burst pool as its Breaker reports it. It must not be changed.
+// Status is the state of a burst pool as its Breaker reports it. Callers must not change a Status.
 type Status struct {
 	State State `json:"state,omitempty"`
-	// Since is when the pool last entered or left Open.
+	// Since is when the pool last became Open, or last stopped being Open.
 	Since time.Time `json:"since,omitzero"`
-	// Expired is set if the pool is Open again only because its last failure is too old, and not because a pod has
-	// started.
+	// Expired is set if the pool became Open again because its last failure was too old. It is not set if the pool
+	// became Open again because a pod started.
 	Expired bool `json:"expired,omitempty"`
 	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
-	// Code and Message are those of the failure that last closed the pool. Failed counts the pods that may have failed
-	// because of the pool since a pod last started.
+	// Code and Message describe the failure that last made the pool Refusing. Failed counts the pods that were late, or
+	// were refused with the cause PoolError or Unknown, since a pod last started.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Failed  int    `json:"failed,omitempty"`
 	// Starting counts the pods on the pool's nodes that may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates has the templates that are ineligible because of a pod error, by their alike.Template key.
+	// Templates has the templates that are ineligible because of a pod error. The map key is the alike.Template key.
 	Templates map[string]Template `json:"templates,omitempty"`
-	// Pacing has the pacing of all owners; nil means that there is none.
+	// Pacing is the pacing of all owners, or nil if there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`
-	// Next is when the status changes without an event; zero if it does not.
+	// Next is when the status next changes without an event; zero if it changes only with an event.
 	Next time.Time `json:"next,omitzero"`
 }
 
-// Template is the provider's answer for a template's pods.
+// Template describes why the provider refuses the pods of a template.
 type Template struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// At is when a pod of the template was last refused.
 	At time.Time `json:"at"`
-	// MayPass is set if the template may become eligible again without a change.
+	// MayPass is set if the provider may later accept pods of the same, unchanged template.
 	MayPass bool `json:"curable,omitempty"`
-	// Until is when the template is tried again.
+	// Until is when the template becomes eligible again.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Breaker is the circuit breaker of one burst pool. Its inputs are the pods on the pool's nodes. It has no clock of its
-// own. It is not safe for concurrent use.
+// Breaker is the circuit breaker of one burst pool. Its inputs are the pods on the pool's nodes, and the current time,
+// which each caller passes. It is not safe for concurrent use.
 //
-// Times of binding come from the leader or the API server, and are only compared with one another. A failure no longer
-// counts once a pod that was bound later has started. A pool that has closed opens once a later pod has started. A pod
-// is later if it was bound more than InFlight after all pods that were seen before the pool closed.
+// A failure stops counting once a pod that was bound later has started. A Refusing or HalfOpen pool becomes Open once a
+// new pod has started. The new pod must have been bound more than InFlight after all pods that were seen before the
+// pool became Refusing. Binding times come from the clocks of leaders and the API server, so these rules never compare
+// them with the caller's clock.
 type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known
 	waiting   map[types.UID]*known // the entries of pods that may still start
-	counted   map[types.UID]bool   // pods that were not seen yet, and whose failure the previous leader has counted
+	counted   map[types.UID]bool   // pods whose failure the previous leader counted, and that this Breaker has not seen yet
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
 
 	refusedPods   map[types.UID]refusedPod // the refused pods of owners that count failures
-	used, running Size                     // the sum of all pods, and of the pods that have started
+	used, running Size                     // the total size of all pods, and of the pods that have started
 	peak, recent  Size                     // as in Pacing
-	lastStart     time.Time                // when a pod was last seen to start, by the clock
+	lastStart     time.Time                // when a pod was last seen to start, by the caller's clock
 
 	state        State
 	since, until time.Time
-	rests        int       // how many times in a row the pool has become Refusing
-	code, text   string    // those of the failure that last closed the pool
+	rests        int       // how many times the pool has become Refusing since it was last Open, at most 30
+	code, text   string    // as Code and Message in Status
 	newest       time.Time // the latest binding time of all pods that have been seen
 	accepted     time.Time // the latest binding time of all pods that have started
-	closed       time.Time // the value of newest when the pool closed
-	probed       time.Time // the value of newest when the pool became half-open
-	shut         time.Time // when the pool last closed, by the clock
+	closed       time.Time // the value of newest when the pool last became Refusing
+	probed       time.Time // the value of newest when the pool last became HalfOpen
+	shut         time.Time // when the pool last became Refusing, by the caller's clock
 	expired      bool      // as in Status
 }
 
 // known is a pod on the pool's nodes.
 type known struct {
 	Pod
-	cause    refusal.Cause // the cause of the refusal, as counted; empty if the pod was not refused
+	cause    refusal.Cause // the cause of the pod's last counted refusal; empty if there is none
 	late     bool          // whether the pod was counted as late
-	seen     time.Time     // when the pod was first seen, by the clock
-	slowness int           // the Lateness.Times of its owner when the pod was first seen
-	within   time.Duration // the pod is late if it takes longer to start; 0: it is never late
+	seen     time.Time     // when the pod was first seen, by the caller's clock
+	slowness int           // Lateness.Times of the pod's owner when the pod was first seen
+	within   time.Duration // how long the pod may take to start before it is late; 0 if it is never late
 }
 
 // Failure is a pod that was refused or is late, perhaps because of the pool.
@@ -228,13 +231,14 @@ func New(rules Rules) *Breaker {
 type Change struct {
 	// StatusChanged is set if the Status may have changed.
 	StatusChanged bool
-	// Refused is the pod's refusal if it is the first for this pod; nil otherwise.
+	// Refused is the pod's refusal if the pod was not refused before; nil otherwise.
 	Refused *refusal.Refusal
-	// Ineligible is set if the pod's template became ineligible, or the pod itself if it has no controlling owner.
+	// Ineligible is set if the pod's template became ineligible. If the pod has no controller, Ineligible is set if the
+	// pod itself became ineligible.
 	Ineligible bool
 }
 
-// See processes the state of a pod on the pool's nodes at the time now.
+// See processes the state, at the time now, of a pod on the pool's nodes.
 func (b *Breaker) See(pod Pod, now time.Time) Change {
 	k, seen := b.pods[pod.UID]
 	if !seen {
@@ -251,7 +255,7 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 		b.pods[pod.UID] = k
 	}
 	change := Change{StatusChanged: !seen || pod.Ending != k.Ending}
-	if seen { // a later report may have an earlier time of binding, and a pod stays started while its container group is repaired
+	if seen { // a later status may show an earlier binding time, and a started pod stays started while its container group is repaired
 		pod.Bound = latest(k.Bound, pod.Bound)
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
 	}
@@ -292,8 +296,9 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 	return change
 }
 
-// worse reports whether a refusal with this cause adds information to an earlier refusal with the cause before, which
-// is empty if there was none. A kubelet that tries again may get a different answer.
+// worse reports whether a refusal with this cause adds information to the pod's earlier refusal. before is the cause of
+// the earlier refusal, or empty if there was none. If the virtual kubelet tries again, the provider may refuse the pod
+// for another cause.
 func worse(before, cause refusal.Cause) bool {
 	switch before {
 	case "":
@@ -306,8 +311,8 @@ func worse(before, cause refusal.Cause) bool {
 	return false
 }
 
-// refused processes a refusal. It reports whether the refusal is the first pod error of the template, or a pod error of
-// a pod without a template.
+// refused processes a refusal. For a pod error, it returns true if the pod's template was eligible until now. For any
+// other refusal, it returns false.
 func (b *Breaker) refused(k *known, now time.Time) bool {
 	switch k.Refusal.Cause {
 	case refusal.PodError:
@@ -332,8 +337,8 @@ func (b *Breaker) ban(p *Pod, at time.Time) {
 	trim(b.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 }
 
-// failed counts a refusal that may be a pool error. If it certainly is a pool error, the known concurrency falls to
-// that of the pods that run now.
+// failed counts a refusal with the cause PoolError or Unknown. After a PoolError, it resets peak and recent to the size
+// of the pods that run now.
 func (b *Breaker) failed(p *Pod, at time.Time) {
 	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
 	if p.Refusal.Cause == refusal.PoolError {
@@ -358,9 +363,9 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting returns the number of pods that have not started at the time now and are still expected to. It counts
-// recently bound pods on the pool's nodes, and the assumed pods (placed, by UID) whose binding the informer has not
-// delivered yet.
+// Starting returns the number of pods that have not started at the time now, but are expected to start. It counts
+// recently bound pods on the pool's nodes. It also counts the pods in placed (assumed pods, by UID) whose binding the
+// informer has not delivered yet.
 func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	n := 0
 	for _, k := range b.waiting {

@@ -8,33 +8,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These constants bound what a Breaker remembers apart from the pods that exist, and how much of it is handed on to the
-// next leader. The oldest entries are dropped first. A template that the next leader does not know costs one more
-// refused pod.
+// maxFailures, maxTemplates and maxOwners bound the entries that a Breaker keeps beside its pods. handedCounted and
+// handedTemplates bound the entries that the next leader gets. The oldest entries are dropped first. If the entry of an
+// ineligible template is dropped, one more pod of the template is refused.
 const (
 	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
 	handedCounted, handedTemplates       = 500, 200
 )
 
-// Memory is the state that a Breaker hands on to the Breaker of the next leader.
+// Memory is the state that the next leader's Breaker gets from the previous leader's Breaker.
 type Memory struct {
-	// State, Since, Until, Code and Message are as in Status. Backoffs is how many times in a row the pool
-	// has become Refusing since it was last Open, at most 30.
+	// State, Since, Until, Code and Message are as in Status. Backoffs is how many times the pool has become Refusing
+	// since it was last Open, at most 30.
 	State    State     `json:"state,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Until    time.Time `json:"until,omitzero"`
 	Backoffs int       `json:"rests,omitempty"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
-	// Accepted is the latest binding time of the pods that have started. Closed is that of the pods that were seen
-	// before the pool closed, and HalfOpened that of the pods that were seen before it became half-open.
+	// Accepted is the latest binding time of the pods that have started. Closed is the latest binding time that was
+	// seen before the pool became Refusing. HalfOpened is the latest binding time that was seen before the pool became
+	// HalfOpen.
 	Accepted   time.Time `json:"accepted,omitzero"`
 	Closed     time.Time `json:"closed,omitzero"`
 	HalfOpened time.Time `json:"probed,omitzero"`
-	// Shut is when the pool last closed, by the clock.
+	// Shut is when the pool last became Refusing, by the clock of the leader.
 	Shut time.Time `json:"shut,omitzero"`
-	// Failures has the pods that failed since a pod last started. Counted has the pods on the pool's nodes whose
-	// failure was counted.
+	// Failures has the pods that failed since a pod last started. Counted has the pods that are still on the pool's
+	// nodes, and whose failure was counted.
 	Failures []Failure   `json:"failures,omitempty"`
 	Counted  []types.UID `json:"counted,omitempty"`
 	// Slow has the owners whose last pods were late.
@@ -43,19 +44,20 @@ type Memory struct {
 	Templates map[string]Template `json:"templates,omitempty"`
 }
 
-// IsZero reports whether there is nothing to hand on.
+// IsZero reports whether the Memory has nothing for the next leader.
 func (m Memory) IsZero() bool {
 	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && m.Accepted.IsZero()
 }
 
-// Memory returns the state to hand on. It stays the same while nothing happens.
+// Memory returns the state for the next leader. If neither a pod nor the pool's state has changed, Memory returns the
+// same value again.
 func (b *Breaker) Memory() Memory {
 	var m Memory
 	if b.state != Open {
 		m = Memory{State: b.state, Since: b.since.UTC(), Until: b.until.UTC(), Backoffs: b.rests, Code: b.code, Message: b.text, Closed: b.closed.UTC(), HalfOpened: b.probed.UTC(), Shut: b.shut.UTC()}
 	}
 	if m.Accepted = b.accepted.UTC(); b.state == Open && len(b.failures) == 0 {
-		m.Accepted = m.Accepted.Truncate(time.Minute) // without failures, the memory need not change with each pod
+		m.Accepted = m.Accepted.Truncate(time.Minute) // without failures, a rounded time is enough, and the Memory does not change with each pod
 	}
 	for _, uid := range newestOf(b.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
 		f := b.failures[uid]
@@ -86,8 +88,8 @@ func (b *Breaker) Memory() Memory {
 	return m
 }
 
-// Restore sets a Breaker that has seen no pods to the state that was handed on, at the time now. It drops or limits
-// impossible values, because the memory comes from a ConfigMap that others can change.
+// Restore sets the state of a new Breaker at the time now from the Memory of the previous leader. The Memory comes from
+// a ConfigMap that others can change, so Restore drops or limits impossible values.
 func (b *Breaker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == HalfOpen {
 		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Backoffs, 1), 30)
@@ -126,7 +128,7 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 	}
 }
 
-// byBinding compares pods by their time of binding.
+// byBinding compares pods by their binding time.
 func byBinding(a, b Pod) int { return a.Bound.Compare(b.Bound) }
 
 // SeeAll processes all pods on the pool's nodes, in the order of their binding, and forgets all other pods. It calls

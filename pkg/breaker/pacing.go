@@ -12,15 +12,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and similar
-// controllers, whose pods always restart, count no failures. Towards its backoffLimit, a Job counts each failed pod
-// with restartPolicy Never, and each evicted pod with OnFailure. Other controllers that run pods to completion do the
-// same. Source: Kubernetes v1.35, pkg/controller/job, isPodFailed.
+// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and similar controllers
+// have pods with restartPolicy Always, and count no failures. A Job counts failures towards its backoffLimit: each
+// failed pod with restartPolicy Never, and each evicted pod with restartPolicy OnFailure. Other controllers that run
+// pods to completion do the same. Source: Kubernetes v1.35, pkg/controller/job, isPodFailed.
 func CountsFailures(pod *corev1.Pod) bool {
 	return (pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure) && metav1.GetControllerOfNoCopy(pod) != nil
 }
 
-// Size is an amount in the units of quotas: pods, and thousandths of a CPU as the provider bills them.
+// Size is an amount in the units of a provider's quota: the number of pods, and the billed CPU in thousandths.
 type Size struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU"`
@@ -33,20 +33,21 @@ func (s Size) minus(o Size) Size { return Size{s.Pods - o.Pods, s.MilliCPU - o.M
 
 func (s Size) max(o Size) Size { return Size{max(s.Pods, o.Pods), max(s.MilliCPU, o.MilliCPU)} }
 
-// Within reports whether neither the pods nor the CPU exceed those of the other size.
+// Within reports whether s has at most as many pods and at most as much CPU as o.
 func (s Size) Within(o Size) bool { return s.Pods <= o.Pods && s.MilliCPU <= o.MilliCPU }
 
-// Pacing limits how fast pods of owners that count failures go to a burst pool. It must not be changed.
+// Pacing limits how fast a burst pool gets pods whose owners count failures. Callers must not change a Pacing.
 type Pacing struct {
-	// Peak is the most that ran at once since this process started, or since the last pool error.
+	// Peak is the largest total size of pods that ran at the same time. It is reset when this process starts, and at
+	// each pool error.
 	Peak Size `json:"peak"`
-	// Recent is like Peak, but it is also reset when a pod starts after ten minutes without a start. In that time, the
-	// quota may have fallen without notice.
+	// Recent is like Peak, but it is also reset when a pod starts after ten minutes in which no pod started. The
+	// provider's quota may have become smaller in these ten minutes.
 	Recent Size `json:"recent"`
-	// Used is the sum of all pods on the pool's nodes.
+	// Used is the total size of all pods on the pool's nodes.
 	Used Size `json:"used"`
-	// TrustedUntil is the time until which Recent is trusted. It is zero if no pod has been seen to start, if a failure
-	// counts, or if the pool is not Open.
+	// TrustedUntil is the time until which Recent is trusted. It is zero if the Breaker has seen no pod start, if
+	// Status.Failed is above zero, or if the pool is not Open.
 	TrustedUntil time.Time `json:"trustedUntil,omitzero"`
 	// Owners has the owners with pods that are starting or were refused.
 	Owners map[types.UID]OwnerPacing `json:"owners,omitempty"`
@@ -54,8 +55,8 @@ type Pacing struct {
 
 // OwnerPacing has the times of one owner's pods.
 type OwnerPacing struct {
-	// Starting has, for each pod that is starting, the time at which it counts as accepted. Refused has, for each
-	// refused pod, the time at which its refusal is forgotten.
+	// Starting has, for each starting pod, the time from which the pod counts as accepted. Refused has, for each
+	// refused pod, the time from which the refusal no longer counts.
 	Starting []time.Time `json:"starting,omitempty"`
 	Refused  []time.Time `json:"refused,omitempty"`
 }
@@ -66,8 +67,8 @@ type refusedPod struct {
 	bound time.Time
 }
 
-// Pacing returns the pacing of the owner, or of all owners if owner is empty, at the time now. placed has the UIDs of
-// the owner's pods that were placed but may not be bound yet.
+// Pacing returns the pacing of the owner at the time now. If owner is empty, it returns the pacing of all owners.
+// placed has the UIDs of the owner's pods that were placed but may not be bound yet.
 func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
 	p := &Pacing{Peak: b.peak, Recent: b.recent, Used: b.used, Owners: map[types.UID]OwnerPacing{}}
 	if b.state == Open && len(b.failures) == 0 && !b.lastStart.IsZero() {
@@ -96,15 +97,15 @@ func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pa
 			p.Owners[r.owner] = o
 		}
 	}
-	for _, o := range p.Owners { // the published status must not change while nothing happens
+	for _, o := range p.Owners { // a map has no order, but the published status must not change without an event
 		slices.SortFunc(o.Starting, time.Time.Compare)
 		slices.SortFunc(o.Refused, time.Time.Compare)
 	}
 	return p
 }
 
-// measure updates the sums and their maxima. before is the pod's old state, or nil if the pod is new. after is its new
-// state, or nil if the pod is gone.
+// measure updates used, running, peak and recent. before is the pod's old state, or nil if the pod is new. after is its
+// new state, or nil if the pod is gone.
 func (b *Breaker) measure(before, after *Pod) {
 	if before != nil {
 		b.used = b.used.minus(before.size())
@@ -144,8 +145,8 @@ func (b *Breaker) forgetRefused(now time.Time) {
 	maps.DeleteFunc(b.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= b.rules.Forget })
 }
 
-// Recall processes a refused pod that has ended, perhaps before this process started. The refusal counts once, as of
-// the pod's binding.
+// Recall counts the refusal of a pod that has ended, perhaps before this process started. It counts a refusal only
+// once. It takes the pod's binding time as the time of the refusal.
 func (b *Breaker) Recall(pod Pod, now time.Time) {
 	r := pod.Refusal
 	if r == nil || pod.Bound.After(now.Add(b.rules.Evidence)) {

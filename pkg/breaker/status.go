@@ -43,7 +43,7 @@ func (b *Breaker) Status(now time.Time) Status {
 	return j
 }
 
-// forget drops entries that are too old to count.
+// forget drops failures and other entries that do not count any more.
 func (b *Breaker) forget(now time.Time) {
 	maps.DeleteFunc(b.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(b.accepted) || now.Sub(f.At) >= b.rules.Evidence
@@ -77,13 +77,13 @@ func (b *Breaker) findLate(now time.Time) {
 	}
 }
 
-// mayBeLate reports whether a pod that may still start can become late. A pod that was refused or was counted as late
-// cannot.
+// mayBeLate reports whether a pod that may still start can become late. It returns false for a pod that was refused, or
+// that was already counted as late.
 func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.cause == "" }
 
-// refuses reports whether an open pool must close. It must if two pods had a pool error, if one pod has had a pool
-// error for a while, or if pods in two namespaces failed. Pods in two namespaces have two owners, and one owner's
-// mistyped image must not close the pool for all.
+// refuses reports whether an Open pool must become Refusing. It must if two pods had a pool error, if one pod's pool
+// error is older than Rules.Alone, or if pods in two namespaces failed. Other failures in a single namespace are not
+// enough, because they may have a local cause, such as a mistyped image.
 func (b *Breaker) refuses(now time.Time) bool {
 	ofPool, namespaces := 0, map[string]bool{}
 	for _, f := range b.failures {
@@ -99,8 +99,8 @@ func (b *Breaker) refuses(now time.Time) bool {
 	return ofPool >= 2 || len(namespaces) >= 2
 }
 
-// expires reports whether a half-open pool counts as open at the time now, because its failures are too old and no pod
-// has tried it.
+// expires reports whether a half-open pool becomes Open at the time now because all its failures are too old.
+// Otherwise, a pool that gets no test pod would stay half-open for ever.
 func (b *Breaker) expires(now time.Time) bool {
 	return len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence))
 }
@@ -109,7 +109,8 @@ func (b *Breaker) open(now time.Time) {
 	b.state, b.since, b.until, b.rests, b.expired = Open, now, time.Time{}, 0, false
 }
 
-// ofTrial reports whether the failed pod was bound after all pods that were seen before the pool became half-open.
+// ofTrial reports whether the failed pod was a test of the half-open pool. A test pod was bound after all pods that
+// were seen before the pool became half-open.
 func (b *Breaker) ofTrial(f Failure) bool { return f.Bound.After(b.probed) }
 
 func (b *Breaker) anyFailure(match func(Failure) bool) bool {
@@ -121,8 +122,9 @@ func (b *Breaker) anyFailure(match func(Failure) bool) bool {
 	return false
 }
 
-// close closes the pool because of the failures that match. The code and message come from the last of these failures.
-// Pool errors have precedence over unknown refusals, and these have precedence over late pods.
+// close makes the pool Refusing because of the failures that match. The code and message come from the latest pool
+// error. Without a pool error, they come from the latest unknown refusal. Otherwise, they come from the latest late
+// pod.
 func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	var why Failure
 	weight := map[refusal.Cause]int{refusal.PoolError: 2, refusal.Unknown: 1}
@@ -137,7 +139,7 @@ func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	b.rests = min(b.rests+1, 30)
 }
 
-// schedule counts the pods that may still start, and finds when the status next changes without an event.
+// schedule sets Starting and Next in j.
 func (b *Breaker) schedule(j *Status, now time.Time) {
 	at := func(due time.Time) {
 		if due.After(now) && (j.Next.IsZero() || due.Before(j.Next)) {
@@ -169,7 +171,7 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	}
 }
 
-// trim drops the oldest entries until at most the given number of them remain.
+// trim drops the oldest entries until at most the given number of entries remain.
 func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) {
 	for len(entries) > most {
 		var oldest *K
@@ -184,8 +186,8 @@ func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.T
 	}
 }
 
-// newestOf returns the keys of the newest entries, at most the given number, oldest first. Keys of the same age are in
-// the order of their names.
+// newestOf returns the keys of the newest entries, at most the given number of keys. The keys are sorted by age, the
+// oldest first, and then by name.
 func newestOf[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) []K {
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b K) int {
 		atA, idA := age(a, entries[a])

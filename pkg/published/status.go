@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// StatusKey is the ConfigMap's key for people: a Status without its Memory and View.
+	// StatusKey is the ConfigMap's key that holds the Status without its Memory and View. People read this key.
 	StatusKey = "status"
-	// MemoryKey is the ConfigMap's key for the Memory, from which the next leader starts.
+	// MemoryKey is the ConfigMap's key that holds the Memory. The next leader starts from the Memory.
 	MemoryKey = "memory"
 
-	// Heartbeat is the longest time between two writes of a leader.
+	// Heartbeat is the longest time between two writes of the ConfigMap by the same leader.
 	Heartbeat = time.Minute
 )
 
@@ -47,7 +47,8 @@ type Status struct {
 // Pool is the state of a regular pool.
 type Pool struct {
 	Name string `json:"name"`
-	// State is the pool's state. Reason, Message and Detail are the code, the sentence and the detail of its reason.
+	// State is the pool's state. Reason, Message and Detail are the code, the sentence and the detail of the state's
+	// reason.
 	State   nodegroups.State `json:"state"`
 	Reason  string           `json:"reason"`
 	Message string           `json:"message"`
@@ -65,7 +66,8 @@ type BurstPool struct {
 	Name string `json:"name"`
 	// State is the state of the pool's provider.
 	State breaker.State `json:"state"`
-	// Since is when the provider began to refuse pods, or began to accept them again; empty if it has not refused any.
+	// Since is when the provider last began to refuse pods, or last began to accept pods again; empty if it never
+	// refused a pod.
 	Since time.Time `json:"since,omitzero"`
 	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
@@ -107,7 +109,8 @@ type Group struct {
 	Starting int `json:"starting,omitempty"`
 	// Newest is when the newest node of the group was created.
 	Newest time.Time `json:"newest,omitzero"`
-	// Before is the last known state of the group in its source, with the reason; empty if it is the present state.
+	// Before is the last state that the source reported for the group, other than Unknown, with the reason. Before is
+	// empty if State and Reason already show this state.
 	Before string `json:"before,omitempty"`
 }
 
@@ -125,7 +128,7 @@ func Of(name string, p *nodegroups.Pool) Pool {
 	return s
 }
 
-// Restored returns the pool's state for the next leader, before its first sync.
+// Restored returns the pool's state as the next leader uses it until its own first sync.
 func (p *Pool) Restored() nodegroups.Pool {
 	r := nodegroups.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
@@ -138,23 +141,23 @@ func (g *Group) restored() nodegroups.Group {
 	return nodegroups.Restored(g.Name, g.State, g.Reason, nodegroups.Group{Since: g.Since, LastActivity: g.LastActivity, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest, Settled: g.Before})
 }
 
-// Memory has the facts that no other API object holds.
+// Memory has the facts that the next leader cannot read from any other API object.
 type Memory struct {
-	// Written is when the Memory was written, by the leader's clock. While a scheduler leads, the Memory is at most a
-	// minute old.
+	// Written is when the Memory was written, by the leader's clock. While there is a leader that can write, the Memory
+	// is at most a minute old.
 	Written           time.Time                   `json:"written"`
 	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
 	// BurstPools has the memory of burst pools whose providers refused pods, by the pool's name.
 	BurstPools map[string]breaker.Memory `json:"burstPools,omitempty"`
-	// Override is the last override that could be read from its ConfigMap.
+	// Override is the last override that the leader could read.
 	Override Override `json:"override,omitzero"`
-	// Unschedulable has the times since which pods have been unschedulable. It has only pods whose condition does not
-	// show this time, because they had scheduling gates.
+	// Unschedulable has the times since which pods have been unschedulable, by the pod's UID. It has only pods whose
+	// conditions do not show this time, for example because the pods had scheduling gates.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 }
 
-// Override is the override in the ConfigMap with the UID. The override may have ended.
+// Override is the operator's override and the UID of its ConfigMap. The override may have expired.
 type Override struct {
 	UID types.UID `json:"uid,omitempty"`
 	gate.Override
@@ -181,8 +184,8 @@ func (s *Status) Encode() (map[string]string, error) {
 	return data, nil
 }
 
-// Quiet returns the status without the fields that change every time the pools are evaluated, and without the time at
-// which it was written.
+// Quiet returns the status without the fields that change at every evaluation of the pools. It also drops the time of
+// the last write.
 func (s *Status) Quiet() *Status {
 	c := *s
 	c.Memory.Written = time.Time{}
@@ -192,7 +195,7 @@ func (s *Status) Quiet() *Status {
 	return &c
 }
 
-// Decisive returns the Quiet status without the figures that no decision depends on.
+// Decisive returns the Quiet status without Usage, on which no decision depends.
 func (s *Status) Decisive() *Status {
 	c := s.Quiet()
 	if c.View != nil {
@@ -201,8 +204,8 @@ func (s *Status) Decisive() *Status {
 	return c
 }
 
-// Decode reads the ConfigMap. It drops unknown fields of a newer version. If one of the two keys cannot be parsed, it
-// returns the other, with an error.
+// Decode reads the ConfigMap. It drops fields that only a newer version knows. If the value of StatusKey or MemoryKey
+// cannot be parsed, Decode returns an error and the part of the other key.
 func Decode(cm *corev1.ConfigMap) (*Status, error) {
 	s := &Status{}
 	var errs []error

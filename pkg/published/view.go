@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// ViewKey is the ConfigMap's key for tools: a View in JSON.
+	// ViewKey is the ConfigMap's key that holds a View in JSON. Tools read this key.
 	ViewKey = "view"
 	// ViewVersion and ViewKind are the version and the kind of a View.
 	ViewVersion, ViewKind = "poolpriority.dev/v1alpha1", "View"
@@ -32,8 +32,8 @@ const (
 	maxWaits = 2000
 )
 
-// View has all inputs of the gate, except for the pod. From a View and a pod, a tool computes the scheduler's own
-// decision (Request, Decide).
+// View has all inputs of the gate, except for the pod. With a View and a pod, a tool calls Request and then Decide to
+// compute the same decision as the scheduler.
 type View struct {
 	// APIVersion and Kind are ViewVersion and ViewKind if this version wrote the View.
 	APIVersion string `json:"apiVersion"`
@@ -47,12 +47,12 @@ type View struct {
 	Args *configv1.PoolPriorityArgs `json:"args"`
 	// Installation is Args.Installation, which the encoded Args do not contain.
 	Installation string `json:"installation,omitempty"`
-	// Capacity is the view of the pools, by their index in Args.
+	// Capacity has the state of each pool, by the pool's index in Args.
 	Capacity nodegroups.View `json:"capacity"`
 	// SchedulerName is the schedulerName of the scheduler's pods.
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// Available counts the nodes of each pool that are ready and not cordoned, by the pool's index. Unlisted counts the
-	// nodes in no pool. Both are for people, and other versions may leave them out.
+	// nodes in no pool. Only people read Available and Unlisted, and other versions may leave them out.
 	Available []int `json:"available,omitempty"`
 	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is the usage of each burst pool, by the pool's index. Entries of regular pools are empty.
@@ -63,15 +63,15 @@ type View struct {
 	Override gate.Override `json:"override,omitzero"`
 	// Declines has the declines of each AutoscalerKey, by gate.KeyDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
-	// Waits has the times since which pods have waited, by the pod's UID. It has only pods whose condition does not
-	// show these times.
+	// Waits has the times since which pods have waited, by the pod's UID. It leaves out pods whose conditions show
+	// these times.
 	Waits map[types.UID]Wait `json:"waits,omitempty"`
-	// Held counts the pods that the gate holds back.
+	// Held counts the held pods.
 	Held Held `json:"held"`
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut names the parts that are missing, because the View would be too large with them: waits, declines, or
-	// shapes (the node templates). Decisions from such a View may differ from the scheduler's.
+	// LeftOut names the parts that were left out because the View was too large. The parts are waits, declines and
+	// shapes (the node templates). A decision from an incomplete View may differ from the scheduler's decision.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
@@ -92,24 +92,26 @@ type Wait struct {
 	Ignored       time.Time `json:"ignored,omitzero"`
 }
 
-// Held counts the pods that the gate holds back.
+// Held counts the held pods.
 type Held struct {
 	Total int `json:"total"`
-	// Oldest is when the pod that has been unschedulable for the longest became unschedulable; zero if no pod is held.
+	// Oldest is when the held pod with the longest wait became unschedulable; zero if no pod is held.
 	Oldest time.Time `json:"oldest,omitzero"`
 	// By counts the held pods by pool and reason, the largest number first.
 	By []HeldBy `json:"by,omitempty"`
 }
 
-// HeldBy counts the pods that one pool holds for one reason.
+// HeldBy counts the held pods with the same pool and reason.
 type HeldBy struct {
-	// Pool is the first regular pool that holds the gate, or else the burst pool that is closed for the reason.
+	// Pool is the first regular pool that keeps the gate closed. If there is none, Pool is the burst pool whose gate is
+	// closed.
 	Pool   string `json:"pool"`
 	Reason string `json:"reason"`
 	Pods   int    `json:"pods"`
 }
 
-// Encode returns the View as it is published at the given time. It leaves out parts that make the View too large.
+// Encode returns the View in JSON, as written at the given time. If the View is too large, Encode leaves out parts of
+// it.
 func (v *View) Encode(written time.Time) ([]byte, error) {
 	c := *v
 	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, utc(written)
@@ -137,7 +139,7 @@ func (v *View) Encode(written time.Time) ([]byte, error) {
 	return nil, fmt.Errorf("encoding the view: it is larger than %d bytes", maxView)
 }
 
-// oldest returns the Waits of the n pods that have been unschedulable for the longest.
+// oldest returns the Waits of the n pods that have been unschedulable for the longest time.
 func oldest(waits map[types.UID]Wait, n int) map[types.UID]Wait {
 	uids := slices.SortedFunc(maps.Keys(waits), func(a, b types.UID) int { return waits[a].Unschedulable.Compare(waits[b].Unschedulable) })
 	kept := make(map[types.UID]Wait, n)
@@ -159,8 +161,8 @@ func withoutTemplates(view nodegroups.View) nodegroups.View {
 	return view
 }
 
-// quiet returns the View without the fields that change every time the pools are evaluated. While pods are held, it
-// keeps the fields that decide when these pods are let in.
+// quiet returns the View without the fields that change at every evaluation of the pools. While pods are held, it drops
+// only Capacity.Built, because the other fields affect when the gate opens for these pods.
 func (v *View) quiet() *View {
 	c := *v
 	c.Capacity.Built = time.Time{}
@@ -179,8 +181,8 @@ func (v *View) quiet() *View {
 	return &c
 }
 
-// DecodeView parses the value of ViewKey. It drops unknown fields of a newer version, which IsForeign detects. It
-// returns an error if the View lacks inputs of a decision.
+// DecodeView parses the value of ViewKey. It drops fields that only a newer version knows. If the View lacks inputs of
+// a decision, DecodeView returns an error.
 func DecodeView(data []byte) (*View, error) {
 	v := &View{}
 	if err := json.Unmarshal(data, v); err != nil {
@@ -192,10 +194,10 @@ func DecodeView(data []byte) (*View, error) {
 	case v.Args == nil || len(v.Args.Pools) == 0:
 		return nil, fmt.Errorf("reading key %q: no pools in args", ViewKey)
 	case len(v.Capacity.Pools) != len(v.Args.Pools):
-		return nil, fmt.Errorf("reading key %q: capacity is of %d pools, args of %d", ViewKey, len(v.Capacity.Pools), len(v.Args.Pools))
+		return nil, fmt.Errorf("reading key %q: capacity has %d pools, but args has %d", ViewKey, len(v.Capacity.Pools), len(v.Args.Pools))
 	case v.Burst != nil && len(v.Burst) != len(v.Args.Pools), v.Usage != nil && len(v.Usage) != len(v.Args.Pools),
 		v.Available != nil && len(v.Available) != len(v.Args.Pools):
-		return nil, fmt.Errorf("reading key %q: burst, usage or available is not of %d pools", ViewKey, len(v.Args.Pools))
+		return nil, fmt.Errorf("reading key %q: burst, usage or available does not have one entry for each of the %d pools", ViewKey, len(v.Args.Pools))
 	}
 	for i := range v.Args.Pools {
 		if v.Args.Pools[i].NodeSelector == nil {
@@ -209,7 +211,8 @@ func DecodeView(data []byte) (*View, error) {
 	return v, nil
 }
 
-// IsForeign reports whether the View has a different version of the format. The meaning of its fields may then differ.
+// IsForeign reports whether the View's APIVersion is not ViewVersion. The fields of such a View may have other
+// meanings.
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
 // Pools returns the pools of Args, for the View's Installation.
@@ -243,7 +246,7 @@ func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate
 	return rule.Decide(request, &v.Capacity, now)
 }
 
-// Groups returns the verdicts of the node groups of the regular pool with index i for the request at the time now.
+// Groups returns the verdicts on the request at the time now, one for each node group of the regular pool with index i.
 func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.Verdict {
 	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)

@@ -234,9 +234,9 @@ func TestDecodeView(t *testing.T) {
 		{name: "garbage", old: "{", new: "\t", err: "invalid character"},
 		{name: "empty", old: string(good), new: "{}", err: `the kind is "", not View`},
 		{name: "no pools", old: `"pools":[{"name"`, new: `"pool":[{"name"`, err: "no pools in args"},
-		{name: "another number of pools", old: `"capacity":{"pools":[{`, new: `"capacity":{"pools":[{},{`, err: "capacity is of 3 pools, args of 2"},
+		{name: "another number of pools", old: `"capacity":{"pools":[{`, new: `"capacity":{"pools":[{},{`, err: "capacity has 3 pools, but args has 2"},
 		{name: "no selector", old: `"nodeSelector"`, new: `"selector"`, err: "args.pools[0] has no nodeSelector"},
-		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst, usage or available is not of 2 pools"},
+		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst, usage or available does not have one entry for each of the 2 pools"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v, err := DecodeView([]byte(strings.Replace(string(good), tc.old, tc.new, 1)))

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// codes has the causes of Azure's known error codes for a container group. For an unknown code, ofPoolParts and the
-// HTTP status decide. Sources: Microsoft's "Troubleshoot common issues in Azure Container Instances" and "Troubleshoot
-// common Azure deployment errors", and public reports of pods on virtual nodes (virtual-kubelet/virtual-kubelet#592,
-// #153, #237; MicrosoftDocs/azure-docs#29780, #51738; Azure/dev-box-images#8; Azure/azure-cli#26001, #30915).
+// codes maps Azure's known error codes for a container group to causes. The cause of an unknown code is determined by
+// ofPoolParts and the HTTP status. Sources: Microsoft's "Troubleshoot common issues in Azure Container Instances" and
+// "Troubleshoot common Azure deployment errors", and public reports of pods on virtual nodes
+// (virtual-kubelet/virtual-kubelet#592, #153, #237; MicrosoftDocs/azure-docs#29780, #51738; Azure/dev-box-images#8;
+// Azure/azure-cli#26001, #30915).
 var codes = map[string]Cause{
-	// Quotas, and a region without capacity. ServiceUnavailable comes with 409. The region may lack capacity only for
-	// pods of this size.
+	// A quota is exhausted, or the region has no capacity. Azure returns ServiceUnavailable with HTTP status 409. The
+	// region may lack capacity only for pods of the same size.
 	"ContainerGroupQuotaReached": PoolError,
 	"QuotaExceeded":              PoolError,
 	"ServiceUnavailable":         PoolError,
@@ -32,7 +33,8 @@ var codes = map[string]Cause{
 	"InvalidAuthenticationToken": PoolError,
 	"ExpiredAuthenticationToken": PoolError,
 	codeUnreachable:              PoolError,
-	// The virtual node's setup: its subscription, resource group and subnet. The error for the subnet comes with 400.
+	// The virtual node's subscription, resource group or subnet is not set up correctly. Azure returns the error for
+	// the subnet with HTTP status 400.
 	"SubscriptionNotFound":            PoolError,
 	"MissingSubscriptionRegistration": PoolError,
 	"ReadOnlyDisabledSubscription":    PoolError,
@@ -47,32 +49,33 @@ var codes = map[string]Cause{
 	"InvalidParameter":                                    PodError,
 	"InvalidRequestContent":                               PodError,
 	codeUnsupported:                                       PodError,
-	// A second creation of a container group that is still being created. virtual-kubelet tries to create a young pod
-	// again when the pod changes.
+	// The container group is still being created, and virtual-kubelet tried to create it a second time. This happens if
+	// a pod changes shortly after its creation.
 	"ContainerGroupTransitioning": NeitherError,
 	"AnotherOperationInProgress":  NeitherError,
-	// A registry that is out of order or throttles, or a policy, may affect one image or all images.
+	// A registry that fails or throttles may affect one image or all images. A policy may also affect one image or all
+	// images.
 	"RegistryErrorResponse":     Unknown,
 	"RequestDisallowedByPolicy": Unknown,
 }
 
-// CodeLate is the code for pods that do not start in time without being refused.
+// CodeLate is the code for a pod that was not refused, but did not start in time.
 const CodeLate = "NotStarted"
 
 const (
-	// codeUnsupported is our code for a pod that the connector itself refuses, without a code. codeUnreachable is our
-	// code for a connector that cannot reach Azure.
+	// codeUnsupported and codeUnreachable are codes of this package. codeUnsupported is for a pod that the ACI
+	// connector itself refuses. codeUnreachable is for a connector that cannot reach Azure.
 	codeUnsupported = "Unsupported"
 	codeUnreachable = "Unreachable"
 	codeNoImage     = "InaccessibleImage"
-	// codeOther is the label in metrics for all codes that are in no table.
+	// codeOther is the value of the metrics label for all unknown codes.
 	codeOther = "other"
-	// maxMessage bounds how many bytes of the provider's message are kept, and maxRead how many bytes are read.
+	// maxMessage bounds how many bytes of the provider's message are kept, and maxRead bounds how many bytes are read.
 	maxMessage, maxRead = 256, 16 << 10
 )
 
-// plain lists texts that mean a pod error. They are texts of the connector's own errors, which have no code. Source:
-// virtual-kubelet/azure-aci, pkg/provider/aci.go and aci_volumes.go.
+// plain lists parts of the ACI connector's own error messages, which have no code. A message with one of these parts
+// means a pod error. Source: virtual-kubelet/azure-aci, pkg/provider/aci.go and aci_volumes.go.
 var plain = []string{
 	"ACI does not support", "azure container instances init", "of an unsupported type", "probe must specify one of", "probe may not specify more than one of",
 	"unable to find named port", "image pull secret", "present in secret", "malformed dockerconfigjson", "auth config for server", "auth for server",
@@ -82,12 +85,14 @@ var plain = []string{
 var (
 	// missingSecret matches the connector's error for an imagePullSecret that does not exist.
 	missingSecret = regexp.MustCompile(`^secrets? "[^"]*" not found`)
-	// credentials matches the error of a connector that gets no token, whatever HTTP status the error contains.
+	// credentials matches the error of a connector that gets no token from Azure. The error may contain any HTTP
+	// status.
 	credentials = regexp.MustCompile(`Credential: |Credential authentication failed|failed to acquire a token|Failed to refresh the Token|AADSTS\d+`)
-	// unreachable matches the error of a connector that gets no answer.
+	// unreachable matches the error of a connector that gets no response from Azure.
 	unreachable = regexp.MustCompile(`dial tcp|no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout|context deadline exceeded`)
-	// written matches the forms in which clients of Azure write a code: azcore's ResponseError, autorest's errors,
-	// azure-aci's own errors before 1.5, and the JSON of the answer, which may be quoted in another answer.
+	// written matches the forms in which an error message contains a code. The forms are azcore's ResponseError,
+	// autorest's errors, azure-aci's own errors before 1.5, and Azure's JSON response, which may be quoted in another
+	// response.
 	written  = regexp.MustCompile(`ERROR CODE: (\w{1,80})|Code="(\w{1,80})"|error code "(\w{1,80})"|\\*"code\\*"\s*:\s*\\*"(\w{1,80})`)
 	status   = regexp.MustCompile(`RESPONSE (\d{3})\b|StatusCode=(\d{3})\b|status code (\d{3})\b`)
 	said     = regexp.MustCompile(`Message="((?:[^"\\]|\\.)*)"|"message"\s*:\s*"((?:[^"\\]|\\.)*)"|\\+"message\\+"\s*:\s*\\+"([^"\\]+)|error code "\w+": (.+)`)
@@ -96,7 +101,8 @@ var (
 	noise = regexp.MustCompile(`-{8,}|(GET|PUT|POST|DELETE) https?://\S+`)
 )
 
-// Label returns the label of the code in metrics, where the number of values must be bounded.
+// Label returns the value of the metrics label for the code. All unknown codes have the same value, because the number
+// of values must be bounded.
 func Label(code string) string {
 	if _, known := codes[code]; known || code == CodeLate || numbered.MatchString(code) {
 		return code
@@ -104,8 +110,8 @@ func Label(code string) string {
 	return codeOther
 }
 
-// ofPoolParts lists parts of codes that mean a pool error even if the code is not in the table: quotas, throttling, and
-// the virtual node's network. Azure reports a full subnet with 400.
+// ofPoolParts lists parts of unknown codes. A code with one of these parts means a pool error: a quota, throttling, or
+// an error in the virtual node's network. Azure reports a full subnet with HTTP status 400.
 var ofPoolParts = []string{"Quota", "Throttl", "Subnet", "VirtualNetwork", "NetworkProfile", "IPAddress"}
 
 // classify returns the refusal that the message of a refused pod describes.
@@ -153,7 +159,7 @@ func ofPod(message string) bool {
 		(missingSecret.MatchString(message) || slices.ContainsFunc(plain, func(words string) bool { return strings.Contains(message, words) }))
 }
 
-// ofStatus returns the cause by the HTTP status alone, for a message without a known error code.
+// ofStatus returns the cause of a message that has an HTTP status, but no known error code.
 func ofStatus(number string) Cause {
 	switch {
 	case number == "401", number == "403", number == "429", number[0] == '5':
@@ -164,8 +170,8 @@ func ofStatus(number string) Cause {
 	return Unknown
 }
 
-// codeIn returns the first code in the message that the table codes contains. Azure may wrap a specific error in a
-// general one, whose code comes first and is not in the table. If no code is in the table, it returns the first code.
+// codeIn returns the message's first known code, which is a code in the table codes. If no code is known, codeIn
+// returns the first code. Azure may wrap a specific error in a general error, whose unknown code comes first.
 func codeIn(message string) string {
 	first := ""
 	for _, match := range written.FindAllStringSubmatch(message, -1) {
@@ -180,8 +186,8 @@ func codeIn(message string) string {
 	return first
 }
 
-// textAfter returns the human-readable text after the code, or else the first such text in the message, shortened. It
-// returns "" if there is none.
+// textAfter returns the human-readable text after the code, shortened. If there is none, it returns the first
+// human-readable text in the message. If the message has none, it returns "".
 func textAfter(message, code string) string {
 	_, rest, _ := strings.Cut(message, code)
 	text := group(said.FindStringSubmatch(code + rest))
@@ -194,7 +200,7 @@ func textAfter(message, code string) string {
 	return shorten(text)
 }
 
-// group returns the text of the first group that matched; empty if none did.
+// group returns the text of the first capturing group that matched, or "" if no group matched.
 func group(match []string) string {
 	for i := 1; i < len(match); i++ {
 		if match[i] != "" {

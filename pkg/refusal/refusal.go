@@ -11,39 +11,42 @@ import (
 )
 
 // ReasonProviderFailed is the reason in the status of a pod that virtual-kubelet could not create. Source:
-// virtual-kubelet v1.11, node/pod.go. The ACI connector never changes the status of such a pod again (azure-aci
-// v1.6.4), whatever becomes of its container group.
+// virtual-kubelet v1.11, node/pod.go. The ACI connector never changes the status of such a pod again, even if the pod's
+// container group changes (azure-aci v1.6.4).
 const ReasonProviderFailed = "ProviderFailed"
 
 // Cause is why a provider refused a pod.
 type Cause string
 
 const (
-	// PoolError is a refusal because of the pool: a quota, a stockout, throttling, an error of the provider.
+	// PoolError is a refusal because of the pool, such as a quota, a lack of capacity, throttling, or an error of the
+	// provider.
 	PoolError Cause = "Pool"
-	// PodError is a refusal because of the pod: another pod of the same template would be refused as well.
+	// PodError is a refusal because of the pod. The provider would also refuse another pod of the same template.
 	PodError Cause = "Pod"
-	// NeitherError is a refusal that does not concern other pods, such as the refusal of a second creation.
+	// NeitherError is a refusal that does not concern other pods, such as the refusal to create the same container
+	// group twice.
 	NeitherError Cause = "Neither"
 	// Unknown is a refusal with an unknown code.
 	Unknown Cause = "Unknown"
 )
 
-// Refusal is the provider's answer for a refused pod.
+// Refusal describes why a provider refused a pod.
 type Refusal struct {
-	// Code is the provider's code, such as ContainerGroupQuotaReached, or one of our own. Without such a code it is the
-	// HTTP status, such as HTTP429, or else the reason in the status of a failed pod; empty if there is none of these.
+	// Code is the provider's error code, such as ContainerGroupQuotaReached, or an error code of this package. If there
+	// is no error code, Code is the HTTP status, such as HTTP429. If there is no HTTP status, Code is the reason in the
+	// status of a failed pod, which may be empty.
 	Code  string
 	Cause Cause
 	// Message is the provider's message, shortened.
 	Message string
-	// MayPass is set for a PodError that may pass without a change of the pod: an image or a secret that did not exist
-	// yet, or an unknown code.
+	// MayPass is set for a PodError that may pass without a change of the pod. Examples are an image or a secret that
+	// did not exist yet. It is also set for a PodError with an unknown code.
 	MayPass bool
 }
 
 // Of returns why the provider refused the pod, and whether it did. A pod was refused if virtual-kubelet reports a
-// refusal, or if the pod failed before any container ran, without being deleted or disrupted.
+// refusal. A pod also counts as refused if it failed before any container ran, and was neither deleted nor disrupted.
 func Of(pod *corev1.Pod) (Refusal, bool) {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return classify(pod.Status.Message), true
@@ -65,8 +68,8 @@ func isDisrupted(pod *corev1.Pod) bool {
 	})
 }
 
-// Started reports whether the whole pod runs, or has ended after it ran. If a pod that has not started changes, the ACI
-// connector may create it a second time, and lose it.
+// Started reports whether the pod is running, or has ended after one of its containers ran. Do not change a pod that
+// has not started: the ACI connector may then create the pod a second time, and lose the pod.
 func Started(pod *corev1.Pod) bool {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return false
@@ -87,13 +90,14 @@ func Began(pod *corev1.Pod) bool {
 }
 
 // MayStart reports whether a pod on a burst pool's node may still start. Such a pod has neither started nor been
-// refused, and is not ending. If a kubelet withdraws a refusal, the pod may start after all.
+// refused, and is not ending. If the virtual kubelet removes the refusal from the pod's status, the pod may start after
+// all.
 func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
-// TimeToStart returns how long a pod may take to start. It doubles startWithin for each time in a row that a pod of the
-// owner was late, at most four times.
+// TimeToStart returns how long a pod may take to start. late is how many times in a row a pod of the same owner was
+// late. TimeToStart doubles startWithin that many times, but at most four times.
 func TimeToStart(startWithin time.Duration, late int) time.Duration {
 	return startWithin << min(max(late, 0), 4)
 }
@@ -111,13 +115,13 @@ func hasRun(pod *corev1.Pod) bool {
 }
 
 // BoundAtAnnotation is the annotation with the time at which the scheduler bound a pod to a burst node, in RFC 3339.
-// The scheduler writes it in the Binding. The pod's status does not have this time, because the ACI connector drops the
-// condition PodScheduled. When the pod runs, the connector sets the condition again, with the time of the pod's
-// creation (azure-aci v1.6.4).
+// The scheduler writes the annotation in the Binding. The pod's status does not have this time, because the ACI
+// connector drops the condition PodScheduled. When the pod runs, the connector sets the condition again, with the time
+// of the pod's creation (azure-aci v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
-// BoundAt returns when the pod was bound. It is the latest of the times in its annotation, its condition PodScheduled
-// and its creation timestamp.
+// BoundAt returns when the pod was bound. This is the latest of three times: the annotation BoundAtAnnotation, the
+// condition PodScheduled and the creation timestamp.
 func BoundAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {
@@ -131,7 +135,7 @@ func BoundAt(pod *corev1.Pod) time.Time {
 	return at
 }
 
-// OwnerOf returns the UID of the pod's controller, or "".
+// OwnerOf returns the UID of the pod's controller, or "" if the pod has none.
 func OwnerOf(pod *corev1.Pod) types.UID {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		return owner.UID

@@ -1,8 +1,9 @@
-// Package returnplan decides which pods of burst pools are returned to VMs, and when. A pod is returned once there has
-// been capacity for it for long enough. Pods that do not run come before pods that do, then older pods before younger
-// ones. A rate bounds the evictions, and a limit bounds the pods of one workload that are evicted at a time. If an
-// eviction does not help, the workload is paused, for longer each time. The package is pure: the caller passes all
-// input, including the time.
+// Package returnplan decides which pods of burst pools are returned to VMs, and when. A pod is returned once a VM has
+// had capacity for the pod for the time Rules.StableFor. Pods that have not started are returned before started pods,
+// and older pods before younger pods. Rules.PerMinute bounds the rate of evictions, and Rules.PerWorkload bounds how
+// many pods of one workload are evicted at a time. An eviction helps if a VM runs the replacement. If an eviction does
+// not help, the planner pauses the workload, and each further pause is twice as long. The package has no side effects:
+// the caller passes all input, including the time.
 package returnplan
 
 import (
@@ -24,9 +25,9 @@ import (
 const (
 	// Annotation is the pod annotation that sets whether the pods of a workload may be returned.
 	Annotation = "poolpriority.dev/return"
-	// Never is the value of Annotation that opts out.
+	// Never is the value of Annotation that opts a workload out.
 	Never = "Never"
-	// Always is the value of Annotation that opts in a workload with an unknown kind of controller.
+	// Always is the value of Annotation that opts a workload in if its kind of controller is unknown.
 	Always = "Always"
 	// safeToEvict and doNotDisrupt are the annotations of the cluster autoscaler and of Karpenter for pods that must
 	// not be moved.
@@ -35,22 +36,24 @@ const (
 
 	// maxPause is the longest pause of a workload whose evictions did not help.
 	maxPause = 6 * time.Hour
-	// refusedPause is the first pause of a workload whose eviction was refused, and maxRefusedPause the longest.
+	// refusedPause is the first pause of a workload after the API server refused an eviction. maxRefusedPause is the
+	// longest such pause.
 	refusedPause, maxRefusedPause = 10 * time.Second, 10 * time.Minute
-	// vacantAfter is the time after which an evicted pod without a replacement counts as not replaced.
+	// vacantAfter is how long the planner waits until an evicted pod has a replacement.
 	vacantAfter = time.Minute
-	// unreadyAfter is the time after which a replacement that is not ready counts as never ready.
+	// unreadyAfter is how long the planner waits until a replacement that is bound becomes ready.
 	unreadyAfter = 10 * time.Minute
-	// maxRooms bounds the number of pods for which a round reserves capacity. maxRoomsOfOne bounds those of one
-	// workload, unless Rules.PerWorkload is higher.
+	// maxRooms bounds the number of pods for which a round reserves capacity. maxRoomsOfOne bounds the number of these
+	// pods in one workload. If Rules.PerWorkload is higher, Rules.PerWorkload is the bound.
 	maxRooms, maxRoomsOfOne = 100, 10
 )
 
-// replaced lists the kinds of controllers that replace an evicted pod with an equal one, with their API versions.
+// replaced maps kinds of controllers to their API versions. These controllers replace an evicted pod with an equal pod.
 var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 
-// Stays returns why a pod must not be returned even if there is capacity, or "" if it may be. A pod stays if it has
-// opted out, is terminating or has terminated, or has no controller that would replace it with an equal pod.
+// Stays returns why a pod must stay in its burst pool even if a VM has capacity, or "" if the pod may be returned. A
+// pod stays if an annotation opts it out, or if it is terminating or has terminated. A pod also stays if no controller
+// would replace it with an equal pod.
 func Stays(pod *corev1.Pod) string {
 	for _, a := range []struct{ key, value string }{{safeToEvict, "false"}, {doNotDisrupt, "true"}, {Annotation, Never}} {
 		if pod.Annotations[a.key] == a.value {
@@ -71,10 +74,10 @@ func Stays(pod *corev1.Pod) string {
 
 // Rules are the limits of a burst pool.
 type Rules struct {
-	// StableFor is the time for which there must have been capacity for a pod.
+	// StableFor is how long a VM must have had capacity for a pod before the pod is returned.
 	StableFor time.Duration
-	// PerMinute bounds the evictions in a minute. PerWorkload bounds the evicted pods of a workload that have no ready
-	// replacement yet.
+	// PerMinute bounds the evictions in a minute. PerWorkload bounds, for each workload, the evicted pods without a
+	// ready replacement.
 	PerMinute, PerWorkload int
 	// Interval is the time between calls of Round.
 	Interval time.Duration
@@ -84,13 +87,13 @@ type Rules struct {
 type Pod struct {
 	UID     types.UID
 	Created time.Time
-	// Stuck is set if the pod has not started, or was refused. Its eviction costs nothing then.
+	// Stuck is set if the pod has not started, or was refused. The eviction of a stuck pod interrupts no work.
 	Stuck bool
-	// Owner is the pod's controlling owner. Workload is the user's object, such as the Deployment that owns a
-	// ReplicaSet.
+	// Owner is the UID of the pod's controller. Workload is the UID of the user's object, such as the Deployment that
+	// owns the pod's ReplicaSet.
 	Owner, Workload types.UID
-	// Alike is set if all pods of the owner need the same: if there is no capacity for one of them, there is none for
-	// the rest.
+	// Alike is set if all pods of the owner have the same requirements. If no VM has capacity for one of these pods, no
+	// VM has capacity for the others.
 	Alike bool
 }
 
@@ -103,15 +106,15 @@ type Member struct {
 	Ending       bool
 }
 
-// Arrival is the outcome of an eviction.
+// Arrival is the outcome of an eviction: whether the replacement became ready on a VM.
 type Arrival struct {
 	// Pool is the index of the burst pool that the pod was evicted from.
 	Pool int
-	// Evicted is the pod. Landed is its replacement, empty if it has none.
+	// Evicted is the evicted pod. Landed is its replacement; empty if there is none.
 	Evicted, Landed types.UID
-	// Reason is why the eviction did not help. It is empty if it helped.
+	// Reason is why the eviction did not help. It is empty if the eviction helped.
 	Reason string
-	// InARow counts the evictions in a row that did not help. Until is the end of the workload's backoff.
+	// InARow counts the evictions in a row that did not help. Until is the end of the workload's pause.
 	InARow int
 	Until  time.Time
 }
@@ -125,7 +128,7 @@ type Planner struct {
 type plan struct {
 	rules   Rules
 	limiter *rate.Limiter
-	since   map[types.UID]time.Time // since when there has been capacity for the pod
+	since   map[types.UID]time.Time // since when a VM has had capacity for the pod, by the pod's UID
 }
 
 type workload struct {
@@ -140,7 +143,7 @@ type evicted struct {
 	uid, owner types.UID
 	pool       int
 	goneAt     time.Time          // zero while the pod is terminating
-	known      map[types.UID]bool // the workload's pods when it was evicted
+	known      map[types.UID]bool // the workload's pods when this pod was evicted
 	arrivedAt  time.Time          // when its replacement was first seen bound; zero while it is not bound
 	pause      time.Duration      // the workload's first pause if the eviction does not help
 }
@@ -158,15 +161,16 @@ func NewPlanner(rules []*Rules) *Planner {
 	return p
 }
 
-// Round returns the pods to evict from the burst pool with the index b at the time now. pods are all its pods that may
-// be returned. room reserves capacity for a pod on a node until the round is over, and reports whether it found any.
+// Round returns the pods to evict from the burst pool with the index b at the time now. pods has all pods of this burst
+// pool that may be returned. room reserves capacity for a pod on a node until the round is over. If no node has
+// capacity, room returns false.
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) []Pod {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
 		return cmp.Or(stuckFirst(a, b), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	since := map[types.UID]time.Time{}
-	full := map[types.UID]bool{} // owners without capacity for their pods
+	full := map[types.UID]bool{} // owners for whose pods no node has capacity
 	kept := map[types.UID]int{}  // pods with reserved capacity, by workload
 	away := map[types.UID]int{}  // pods chosen in this round, by workload
 	chosen := []Pod{}
@@ -176,7 +180,7 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 		}
 		w := p.workloads[pod.Workload]
 		if w != nil && slices.ContainsFunc(w.away, func(e evicted) bool { return e.uid == pod.UID }) {
-			continue // it was evicted, and has not terminated yet
+			continue // the pod was evicted, and has not terminated yet
 		}
 		if full[pod.Owner] || w != nil && now.Before(w.notBefore) || kept[pod.Workload] >= max(maxRoomsOfOne, plan.rules.PerWorkload) {
 			continue
@@ -214,8 +218,8 @@ func stuckFirst(a, b Pod) int {
 	return 1
 }
 
-// Evicted records that the pod of the burst pool with the index b was evicted at the time now. members are the pods of
-// its workload.
+// Evicted records that the pod of the burst pool with the index b was evicted at the time now. members has all pods of
+// the pod's workload.
 func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	p.pools[b].limiter.AllowN(now, 1)
 	delete(p.pools[b].since, pod.UID)
@@ -237,7 +241,7 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Restore sets what an earlier planner recorded for the workload: its failures in a row, and the end of its pause.
+// Restore sets the workload's failures in a row and the end of its pause, as an earlier planner recorded them.
 func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
 	w := p.of(uid)
 	w.failures = max(w.failures, failures)
@@ -246,7 +250,8 @@ func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
 	}
 }
 
-// Away returns the evicted pods whose replacements have no node yet. Capacity stays reserved for them.
+// Away returns the evicted pods whose replacements are not bound yet. The caller keeps capacity reserved for these
+// replacements.
 func (p *Planner) Away() map[types.UID]bool {
 	away := map[types.UID]bool{}
 	for _, w := range p.workloads {
@@ -259,8 +264,8 @@ func (p *Planner) Away() map[types.UID]bool {
 	return away
 }
 
-// Arrive finds where replacements of evicted pods landed, and returns the new outcomes. Call it before a round. members
-// returns all pods of a workload.
+// Arrive checks the replacements of evicted pods, and returns the outcomes that have become known. Call Arrive before
+// each round. members returns all pods of a workload.
 func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Member) []Arrival {
 	var arrivals []Arrival
 	for uid, w := range p.workloads {
@@ -285,7 +290,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			default:
 				still = append(still, e)
 			}
-			if over && m.UID != "" { // it replaces no other evicted pod
+			if over && m.UID != "" { // no other evicted pod has the same replacement
 				for _, other := range w.away {
 					other.known[m.UID] = true
 				}
@@ -300,8 +305,9 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 	return arrivals
 }
 
-// replacement returns the replacement of the evicted pod, if there is one yet. A replacement cannot be matched to a
-// certain evicted pod, so replacement returns the most advanced of the owner's newer pods.
+// replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod
+// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks are ready on a
+// VM, bound to a VM, pending, and bound to a burst node.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
 	rank := func(m Member) int {
@@ -324,8 +330,8 @@ func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	return best
 }
 
-// follow updates the evicted pod at the time now. m is its replacement. It returns whether the outcome is known and, if
-// the eviction did not help, why.
+// follow updates the evicted pod e at the time now. m is the replacement of e. follow returns whether the outcome is
+// known and, if the eviction did not help, why.
 func (e *evicted) follow(m Member, all []Member, now time.Time) (over bool, reason string) {
 	if !m.Bound {
 		e.arrivedAt = time.Time{}
@@ -334,7 +340,7 @@ func (e *evicted) follow(m Member, all []Member, now time.Time) (over bool, reas
 	}
 	switch {
 	case m.UID == "" && slices.ContainsFunc(all, func(m Member) bool { return m.UID == e.uid }):
-		return false, "" // it is terminating
+		return false, "" // the evicted pod is still terminating
 	case m.UID == "" && e.goneAt.IsZero():
 		e.goneAt = now
 		return false, ""

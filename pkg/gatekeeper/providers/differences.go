@@ -10,12 +10,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxWarned bounds how many owners WarnOfDifferences remembers. If there are more, owners whose pods were bound least
-// recently may get the event again.
+// maxWarned bounds how many owners WarnOfDifferences remembers. If there are more owners, the owners whose pods were
+// bound least recently may get the event again.
 const maxWarned = 5000
 
-// reasonDifferently is the reason of an event on a pod that the burst pool's provider runs without something that the
-// pod asks for.
+// reasonDifferently is the reason of the event that WarnOfDifferences writes.
 const reasonDifferently = "RunsDifferently"
 
 // WarnOfDifferences writes an event on a pod that was just bound to a burst node. The event lists the features of the

@@ -22,10 +22,10 @@ const (
 	maxVanished = 500
 )
 
-// vanished reads the last status of pods on burst nodes that left the scheduler's informer before they had started. The
-// informer leaves out pods that have ended: it reports such a pod as deleted, without its last status. A pod with
-// restartPolicy Never ends when the provider refuses it, and only its last status shows the refusal. Until the status
-// has been read, the pod counts as one that the provider has neither refused nor started.
+// vanished reads the last status of pods that were bound to a burst node, and left the scheduler's informer before they
+// had started. The informer leaves out pods that have ended. It reports such a pod as deleted, without the pod's last
+// status. A pod with restartPolicy Never ends when the provider refuses it, and only its last status shows the refusal.
+// Until this status has been read, the pod counts as neither refused nor started.
 type vanished struct {
 	pods  typedcorev1.PodsGetter
 	queue workqueue.TypedRateLimitingInterface[vanishedPod]
@@ -50,8 +50,8 @@ func (v *vanished) add(pod *v1.Pod) bool {
 	return true
 }
 
-// run reads the last status of the queued pods until the context ends. It calls ended with each pod that still exists,
-// and gone with the UID of each pod that does not exist or cannot be read.
+// run reads the last status of the queued pods until the context ends. It calls ended with each pod that still exists.
+// It calls gone with the UID of each pod that does not exist any more or cannot be read.
 func (v *vanished) run(ctx context.Context, ended func(*v1.Pod), gone func(types.UID)) {
 	defer context.AfterFunc(ctx, v.queue.ShutDown)()
 	for {

@@ -1,4 +1,4 @@
-// Package providers watches how the providers of burst pools treat the pods on the pools' nodes.
+// Package providers watches whether the providers of burst pools start or refuse the pods on the pools' nodes.
 package providers
 
 import (
@@ -29,11 +29,11 @@ import (
 )
 
 const (
-	// eventRefused is the reason of the event on a pod that was refused because of a pod error. EventRefuses and
-	// eventAccepts are the reasons of the events on a burst pool's nodes when the provider begins to refuse pods and
-	// when it takes pods again.
+	// These are the reasons of events. An event eventRefused is written on a pod that was refused because of a pod
+	// error. When a burst pool's provider begins to refuse pods, events EventRefuses are written on the pool's nodes.
+	// When the provider accepts pods again, events eventAccepts are written.
 	eventRefused, EventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
-	// maxEventNodes bounds how many nodes of a pool get such an event.
+	// maxEventNodes bounds how many nodes of a pool get the event EventRefuses or eventAccepts.
 	maxEventNodes = 10
 )
 
@@ -41,7 +41,7 @@ const (
 var Refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "burst_refusals_total",
-	Help:           "Pods that a burst pool's provider refused, by its error code; other for unknown codes.",
+	Help:           "Pods that a burst pool's provider refused, by the provider's error code. Unknown codes count as other.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "code"})
 
@@ -58,11 +58,11 @@ type Config struct {
 	Rules    func(startWithin time.Duration) breaker.Rules
 	Observed bool        // mode Observe: pods are not held
 	Leading  func() bool // whether this scheduler is the leader; only the leader writes events and counts refusals
-	Changed  func()      // called when a burst pool's status may have changed; it must not block
+	Changed  func()      // called when a burst pool's status may have changed; Changed must not block
 }
 
-// Providers watches how the providers of the burst pools treat the pods on the pools' nodes. Its methods are safe for
-// concurrent use.
+// Providers watches whether the providers of the burst pools start or refuse the pods on the pools' nodes. Its methods
+// are safe for concurrent use.
 type Providers struct {
 	config   Config
 	warned   *lru.Cache // the UIDs of the owners for which WarnOfDifferences wrote an event
@@ -86,7 +86,7 @@ func New(config Config) *Providers {
 	return p
 }
 
-// Run reads the last status of pods that left the informer before they had started, until the context ends.
+// Run runs until the context ends. It reads the last status of pods that left the informer before they had started.
 func (p *Providers) Run(ctx context.Context) { p.vanished.run(ctx, p.ended, p.Gone) }
 
 // Deleted processes a pod that left the informer, because the pod was deleted or has ended.
@@ -147,7 +147,8 @@ func (p *Providers) Gone(uid types.UID) {
 }
 
 // countRefusal counts a pod's refusal. If the refusal makes the pod's template ineligible, countRefusal also writes an
-// event. In mode Observe, the event says what would follow. Only the leader does either.
+// event. In mode Observe, the event states what would follow in mode Enforce. Only the leader counts refusals and
+// writes events.
 func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	if !p.config.Leading() {
 		return
@@ -157,16 +158,16 @@ func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	}
 	if change.Ineligible {
 		refused, _ := refusal.Of(pod)
-		follows := "no other pod of its template may burst there until the template changes or a retry is due"
+		follows := "No other pod of this template may burst to this pool until the template changes or a retry is due"
 		if p.config.Observed {
-			follows = "with mode: Enforce, no other pod of its template could burst there until the template changes or a retry is due"
+			follows = "With mode: Enforce, no other pod of this template could burst to this pool until the template changes or a retry is due"
 		}
 		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting",
-			"The provider of burst pool %s refused the pod because of its template; %s: %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
+			"The provider of burst pool %s refused the pod because of the pod's template. %s. The provider reported %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
 	}
 }
 
-// Follow sets the nodes of the burst pools. If these nodes have changed, it processes all pods on them again.
+// Follow sets the nodes of the burst pools. If these nodes have changed, Follow processes all pods on the nodes again.
 func (p *Providers) Follow(byPool [][]*v1.Node) {
 	nodes := map[string]int{}
 	for i := range p.config.Pools.Burst() {
@@ -181,7 +182,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 	}
 	p.nodes = nodes
 	// The pods are listed under the lock, so that a listed pod's deletion is processed after the listing.
-	all, _ := p.config.Pods.List(labels.Everything()) // does not fail
+	all, _ := p.config.Pods.List(labels.Everything()) // a lister does not fail
 	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
 		if i, ok := nodes[pod.Spec.NodeName]; ok {
@@ -201,23 +202,23 @@ func (p *Providers) Status(i int, now time.Time) breaker.Status {
 	return p.trackers[i].Status(now)
 }
 
-// Starting returns how many pods of the burst pool with index i may still start at the time now. placed are the UIDs of
-// such pods in the scheduling snapshot, assumed pods included.
+// Starting returns how many pods of the burst pool with index i may still start at the time now. placed has the UIDs of
+// those pods in the scheduling snapshot that may still start. The snapshot includes assumed pods.
 func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Starting(placed, now)
 }
 
-// Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed are the UIDs of the
-// owner's pods in the scheduling snapshot, assumed pods included.
+// Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed has the UIDs of the
+// owner's pods in the scheduling snapshot. The snapshot includes assumed pods.
 func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Pacing(owner, placed, now)
 }
 
-// recall processes failed pods, which may have been refused while no scheduler watched.
+// recall processes failed pods, which the provider may have refused while no scheduler was running.
 func (p *Providers) recall(pods []v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +230,8 @@ func (p *Providers) recall(pods []v1.Pod) {
 	}
 }
 
-// Transition logs each change of a provider's state since the last view. If a provider began or stopped refusing pods,
-// Transition also writes events on the pool's nodes. Only the leader writes events.
+// Transition logs each provider's state that differs between the views before and view. If a provider began or stopped
+// refusing pods, Transition also writes events on the pool's nodes. Only the leader writes events.
 func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View, byPool [][]*v1.Node) {
 	for i := range p.config.Pools.Burst() {
 		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.config.Pools.At(i).Name
@@ -245,7 +246,7 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 		switch {
 		case is.State == breaker.Open && is.Expired:
 			kind, event = v1.EventTypeNormal, eventAccepts
-			message = fmt.Sprintf("Burst pool %s counts as open: its provider has refused no pod for a while, and no pod came to test it", name)
+			message = fmt.Sprintf("Burst pool %s is used again: its provider has refused no pod for a while, and no pod has tested the provider", name)
 		case is.State == breaker.Open:
 			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s accepts pods again", name)
 		case old.State != breaker.Open:
@@ -263,7 +264,7 @@ func Complaint(name string, is *breaker.Status) string {
 	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
 }
 
-// Remember writes the breakers' memories to m.
+// Remember writes the memories of all circuit breakers to m.
 func (p *Providers) Remember(m *published.Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +278,7 @@ func (p *Providers) Remember(m *published.Memory) {
 	}
 }
 
-// Restore restores the breakers' memories from m.
+// Restore restores the memories of all circuit breakers from m.
 func (p *Providers) Restore(m *published.Memory, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

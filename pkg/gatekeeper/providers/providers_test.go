@@ -57,7 +57,7 @@ func TestTemplateIsReportedInObserve(t *testing.T) {
 	p.See(web)
 	select {
 	case event := <-recorder.Events:
-		for _, want := range []string{"BurstRefused", "no other pod of its template could burst there", "Unsupported: ACI does not support providing args"} {
+		for _, want := range []string{"BurstRefused", "no other pod of this template could burst to this pool", "Unsupported: ACI does not support providing args"} {
 			if !strings.Contains(event, want) {
 				t.Errorf("%q lacks %q", event, want)
 			}

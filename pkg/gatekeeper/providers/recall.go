@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// recallTimeout and recallNodes bound the search for refusals that happened while no scheduler watched.
+	// recallTimeout bounds the time of Recall, and recallNodes bounds the number of nodes that Recall searches.
 	recallTimeout, recallNodes = 10 * time.Second, 100
 	// recallPage is the page size of each list of pods.
 	recallPage = 500
 )
 
-// Recall finds pods on burst nodes that were refused while no scheduler watched. A refused pod with restartPolicy Never
-// has failed, and the scheduler's informer leaves out pods that have ended. Without Recall, a new leader might send
-// pods of a Job to a pool that refused other pods of this Job just before the old leader was killed. byPool has the
-// nodes of each pool.
+// Recall finds pods on burst nodes that the provider refused while no scheduler was running. A refused pod with
+// restartPolicy Never has failed, and the scheduler's informer leaves out failed pods. Suppose that a pool refuses pods
+// of a Job just before the leader is killed. Without Recall, the new leader might send other pods of this Job to the
+// pool. byPool has the nodes of each pool.
 func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 	p.Follow(byPool)
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
@@ -33,7 +33,7 @@ func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 			left--
 			failed, err := p.failedOn(ctx, node.Name)
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "The pods that were refused on a burst node while no scheduler watched cannot be listed", "node", node.Name)
+				klog.FromContext(ctx).Error(err, "The scheduler cannot list the failed pods on a burst node", "node", node.Name)
 				return
 			}
 			p.recall(failed)

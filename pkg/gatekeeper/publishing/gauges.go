@@ -13,29 +13,30 @@ import (
 const subsystem = "pool_priority"
 
 // These gauges are computed at each scrape, from one view. A state or a reason therefore disappears in the same scrape
-// in which its successor appears. Only the leader has series, so that plain sums over all replicas are right.
+// in which its successor appears. Only the leader exports series, so that a sum over all replicas counts each pod and
+// node once.
 var (
-	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
-	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
+	stateGauge = gauge("pool_state", "1 for the current state of a regular pool (CanGrow, Growing, Full or Unknown), 0 for all other states.", "pool", "state")
+	infoGauge  = gauge("pool_state_info", "1 for the current state of a regular pool, with the code of the state's reason.", "pool", "state", "reason")
 	sinceGauge = gauge("pool_state_since_timestamp_seconds", "When a regular pool entered its state.", "pool")
 	nodesGauge = gauge("pool_nodes", "Nodes of a pool, by condition: ready; starting (not ready, or with startup taints); upcoming (ordered and not created yet, "+
 		"for at most provisionGrace).", "pool", "condition")
 	nodesMaxGauge = gauge("pool_nodes_max", "Maximum number of nodes of a regular pool; absent if it is unlimited or unknown.", "pool")
 	podsGauge     = gauge("pool_pods", "Pods of all schedulers on the nodes of a pool, without pods that have ended.", "pool")
-	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
-	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
+	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool, the CPU that its provider bills and its budget limits.", "pool")
+	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool, the memory that its provider bills and its budget limits.", "pool")
 
 	budgetPodsGauge   = gauge("pool_budget_pods", "Maximum number of pods in a burst pool; absent if it is unlimited.", "pool")
 	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Maximum CPU of the pods in a burst pool, as pool_priority_pool_requests_cpu_cores counts it. Absent if the pool has no CPU limit.", "pool")
 	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Maximum memory of the pods in a burst pool, as pool_priority_pool_requests_memory_bytes counts it. Absent if the pool has no memory limit.", "pool")
-	openGauge         = gauge("gate_open", "1 if the gate of a burst pool is open for a new pod without constraints, requests and tolerations, 0 if it is closed. "+
-		"With mode: Observe, whether it would be open.", "pool")
-	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override has the gate Open or Closed, 0 otherwise.", "gate")
+	openGauge         = gauge("gate_open", "1 if the gate of a burst pool is open for a new pod without constraints, requests and tolerations, 0 if the gate is closed. "+
+		"With mode: Observe, whether the gate would be open.", "pool")
+	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override sets this gate (Open or Closed), 0 otherwise.", "gate")
 	refusingGauge = gauge("burst_refusing", "1 while a burst pool is refusing or half-open because its provider refused pods, 0 otherwise.", "pool")
 
-	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool that is closed for the pod.", "reason")
-	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the oldest held pod for which the gate may still open became unschedulable. Pods that can never burst do not count. "+
-		"0 if there is none.")
+	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool whose gate is closed for the pod.", "reason")
+	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
+		"0 if there is no such pod.")
 	changeGauge = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
 )
 
@@ -48,8 +49,8 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 }
 
-// Gauges returns a collector of the gauges. of returns the publisher that the collector reads from, or nil if there is
-// none yet. The collector has series only while the publisher's scheduler is the leader.
+// Gauges returns a collector of the gauges. of returns the publisher from which the collector reads, or nil if there is
+// none yet. The collector exports series only while this scheduler is the leader.
 func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
 
 type gauges struct {
@@ -118,7 +119,7 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 }
 
 // collectUsage collects the usage of all pools. For each burst pool, it also collects the budget, whether the provider
-// is refusing pods, and whether the gate is open for a plain pod.
+// is refusing pods, and whether the gate is open for gate.PlainPod.
 func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()

@@ -23,11 +23,12 @@ import (
 )
 
 // Problems finds and reports problems that the user can fix, such as mistakes in the cluster's objects or in the
-// configuration. Each problem is logged once while it lasts. If it is about an object, one event is written, too.
+// configuration. Each problem is logged once while it lasts. If a problem is about an object, one event is also written
+// on the object.
 type Problems struct {
 	recorder         events.EventRecorder
 	pools            pool.List
-	gated            bool                 // the nodes of burst pools must have the gate taint
+	gated            bool                 // whether the nodes of burst pools must have the gate taint
 	withoutGateTaint map[string]time.Time // by node name: when a burst node was first seen without the gate taint
 	Due              time.Time            // when to look for problems again without an event; zero means never
 	current          []problem
@@ -37,14 +38,14 @@ type Problems struct {
 }
 
 type problem struct {
-	id        string         // does not change while the problem lasts, even if its details do
+	id        string         // does not change while the problem lasts, even if the message does
 	regarding runtime.Object // nil if there is no object
 	code      string
 	message   string
 }
 
-// gateTaintGrace is how long a burst node may lack the gate taint. The node may be new, or the controller's leader may
-// be changing.
+// gateTaintGrace is how long a burst node may lack the gate taint before this is a problem. The node may be new, or the
+// controller may have no leader for a moment.
 const gateTaintGrace = 30 * time.Second
 
 // NewProblems returns Problems without entries. gated is set if the nodes of burst pools must have the gate taint.
@@ -90,7 +91,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	}
 }
 
-// findOthers finds nodes of the pools that have another installation's gate taint.
+// findOthers finds nodes that are in a pool of this installation, but have the gate taint of another installation.
 func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	type overlap struct{ pool, other string }
 	found := map[overlap]*v1.Node{}
@@ -105,8 +106,8 @@ func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(found), func(a, b overlap) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.other, b.other)) }) {
 		ps.current = append(ps.current, problem{id: "NodeInTwoInstallations\n" + o.pool + "\n" + o.other, regarding: found[o], code: "NodeInTwoInstallations",
-			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, so installation %s does not use it: list each node in one installation only. If the other is gone, "+
-				"pool-priority-controller cleanup --taint-only --installation=%s takes its taint off", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
+			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, so installation %s does not use the node. List each node in one installation only. If the other installation is gone, "+
+				"remove its taint with pool-priority-controller cleanup --taint-only --installation=%s", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
 	}
 }
 
@@ -143,13 +144,13 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 			nodes += fmt.Sprintf(" and %d more", n-1)
 		}
 		ps.current = append(ps.current, problem{id: "GateTaintMissing\n" + ps.pools.At(i).Name, regarding: found, code: "GateTaintMissing",
-			message: fmt.Sprintf("pool %s: for more than %s the gate taint %s has been missing on %s, and autoscalers add no VM for pods that tolerate the other taints there. "+
-				"Check that the controller runs; if it may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
+			message: fmt.Sprintf("pool %s: for more than %s the gate taint %s has been missing on %s. Until it is back, autoscalers add no VM for pods that tolerate the other taints of the node. "+
+				"Check that the controller runs. If the controller may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
 	}
 	ps.withoutGateTaint = withoutGateTaint
 }
 
-// findRefusing finds burst pools whose providers refuse pods. Package providers writes the events on the pools' nodes.
+// findRefusing finds burst pools whose providers refuse pods. Package providers writes the events about them.
 func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.HalfOpen {
@@ -159,8 +160,8 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	}
 }
 
-// findVirtual finds regular pools whose selectors match nodes of a virtual kubelet. Such nodes are never used, even if
-// a burst pool's selector matches them, too.
+// findVirtual finds regular pools whose selectors match nodes of a virtual kubelet. The scheduler places no pod on such
+// a node, even if a burst pool's selector matches the node, too.
 func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
@@ -186,7 +187,7 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 				name += ", node group " + g.Name
 			}
 			ps.current = append(ps.current, problem{id: "TemplateContradictsNodes\n" + name, code: "TemplateContradictsNodes",
-				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. Correct the template: the scheduler uses it while it knows no node", name, difference)})
+				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. Correct the nodeTemplate, which the scheduler uses while it knows no node", name, difference)})
 		}
 	}
 }
@@ -196,12 +197,12 @@ func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
 		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: status, code: "InSeveralNodeGroups",
-			message: fmt.Sprintf("node %s could be in any of the node groups %s, and counts for all of them: it has no providerID, and its labels match all", node, names)})
+			message: fmt.Sprintf("node %s has no providerID, and its labels match all of the node groups %s. The scheduler counts the node for each of these groups", node, names)})
 	}
 }
 
 // findOverlaps finds nodes that the selectors of several pools match. Such a node belongs to the first of these pools.
-// This may be intended, for example if the last pool selects all remaining nodes, or a mistake.
+// An overlap may be a mistake. It may also be intended, for example if the last pool selects all remaining nodes.
 func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	found := map[string]*v1.Node{}
 	for _, nodes := range byPool {
@@ -241,8 +242,8 @@ func (ps *Problems) Messages() []string {
 	return messages
 }
 
-// Report logs the problems that were not logged yet. If events is set, it also writes events for the problems that are
-// about an object.
+// Report logs the problems that were not logged yet. If events is set, Report also writes one event for each problem
+// that is about an object.
 func (ps *Problems) Report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {
@@ -266,7 +267,7 @@ func (ps *Problems) ReportEmpty(logger klog.Logger, view *nodegroups.View) {
 	for i := range view.Pools {
 		if view.Pools[i].Nodes == 0 && !ps.empty[i] {
 			ps.empty[i] = true
-			logger.Info("No node matches the pool's nodeSelector. That is normal for a pool scaled to zero; otherwise, correct the selector",
+			logger.Info("No node matches the pool's nodeSelector. This is normal for a pool that is scaled to zero. In any other pool, correct the selector",
 				"pool", ps.pools.At(i).Name, "nodeSelector", ps.pools.At(i).NodeSelector)
 		}
 	}

@@ -39,7 +39,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 		ps.Report(klog.Background(), true)
 		return strings.Join(ps.Messages(), "\n")
 	}
-	const began = "pool aci: for more than 30s the gate taint poolpriority.dev/gate has been missing on node b, and"
+	const began = "pool aci: for more than 30s the gate taint poolpriority.dev/gate has been missing on node b. Until"
 	for _, step := range []struct {
 		name   string
 		after  time.Duration
@@ -53,7 +53,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 		{"with an effect that hides it from nobody", 20 * time.Second, []*v1.Node{node("b", v1.TaintEffectPreferNoSchedule)}, "", 31 * time.Second, 0},
 		{"for long enough", 31 * time.Second, []*v1.Node{node("b", "")}, began, 0, 1},
 		{"and another", 40 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, began, 70 * time.Second, 1},
-		{"which is told of as well", 70 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, "pool aci: for more than 30s the gate taint poolpriority.dev/gate has been missing on node b and 1 more, and", 0, 1},
+		{"which is told of as well", 70 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, "pool aci: for more than 30s the gate taint poolpriority.dev/gate has been missing on node b and 1 more. Until", 0, 1},
 		{"mended", 80 * time.Second, []*v1.Node{node("b", v1.TaintEffectNoSchedule)}, "", 0, 1},
 		{"lost anew", 90 * time.Second, []*v1.Node{node("b", "")}, "", 120 * time.Second, 1},
 		{"for long enough again", 120 * time.Second, []*v1.Node{node("b", "")}, began, 0, 2},
@@ -91,7 +91,7 @@ func TestNodeInTwoInstallations(t *testing.T) {
 		want      []string // how the problems begin
 	}{
 		{"our own", []*v1.Node{{}}, []*v1.Node{node("a", "blue")}, nil},
-		{"another's", nil, []*v1.Node{node("b", "green"), node("a", "green"), node("0", "blue")}, []string{"pool aci: node a has the gate taint of another installation, green, so installation blue does not use it: "}},
+		{"another's", nil, []*v1.Node{node("b", "green"), node("a", "green"), node("0", "blue")}, []string{"pool aci: node a has the gate taint of another installation, green, so installation blue does not use the node. "}},
 		{"in a regular pool", []*v1.Node{node("vm", "green")}, []*v1.Node{node("a", "red")}, []string{"pool aci: node a has the gate taint of another installation, red,", "pool user: node vm has the gate taint of another installation, green,"}},
 	} {
 		recorder := events.NewFakeRecorder(10)

@@ -34,7 +34,8 @@ import (
 const (
 	// publishInterval is the shortest time between two writes.
 	publishInterval = time.Second
-	// figuresInterval is the shortest time between two writes if only figures that affect no decision have changed.
+	// figuresInterval is the shortest time between two writes if only usage figures have changed, which affect no
+	// decision.
 	figuresInterval = 15 * time.Second
 	// maxPublishInterval bounds the backoff after failed writes.
 	maxPublishInterval = 30 * time.Second
@@ -50,8 +51,8 @@ var Failures = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// Config has the dependencies of a Publisher. The fields from Held on are parts of the gatekeeper that are safe for
-// concurrent use. The state that only the gatekeeper's loop may read comes in a Report.
+// Config has the dependencies of a Publisher. The field Held and the fields after it are safe for concurrent use. State
+// that only the gatekeeper's loop may read is passed in a Report.
 type Config struct {
 	Args                             *configv1.PoolPriorityArgs
 	Pools                            pool.List
@@ -70,7 +71,7 @@ type Config struct {
 	Synced   func() bool // whether all informers have synced
 }
 
-// Report has the state of the loop to publish. It must not be changed after Submit.
+// Report has the state of the gatekeeper's loop that is published. It must not be changed after Submit.
 type Report struct {
 	View     *nodegroups.View
 	Override gate.Override // the override in force
@@ -78,8 +79,8 @@ type Report struct {
 	Memory   published.Memory // the state of the sources, the providers and the override for the next leader
 }
 
-// Publisher builds and writes the published state. It does so in its own goroutine, so that it does not delay the
-// gatekeeper's loop.
+// Publisher builds and writes the published state in its own goroutine, so that it does not delay the gatekeeper's
+// loop.
 type Publisher struct {
 	config          Config
 	namespace, name string
@@ -98,8 +99,8 @@ func (p *Publisher) client() typedcorev1.ConfigMapInterface {
 	return p.config.Client.CoreV1().ConfigMaps(p.namespace)
 }
 
-// Load returns the published status, or nil if there is none. If Load returns an error, it also returns the part that
-// could be read, or nil.
+// Load returns the published status, or nil if there is none. If only a part of the status can be read, Load returns
+// this part together with an error.
 func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -125,8 +126,8 @@ func (p *Publisher) poke() {
 	}
 }
 
-// contents is the encoded status without the fields that change with every sync. decisive is the part that affects
-// decisions.
+// contents is the encoded status without the fields that change with every sync. decisive has only the part of the
+// status that affects decisions.
 type contents struct{ all, decisive map[string]string }
 
 func contentsOf(state *published.Status) (contents, error) {
@@ -138,8 +139,9 @@ func contentsOf(state *published.Status) (contents, error) {
 	return contents{all, decisive}, err
 }
 
-// due returns the shortest time from the last write to the next. It is zero if the decisive part has changed, and
-// figuresInterval if only other figures have changed. If nothing has changed, it is a little less than a heartbeat.
+// due returns the shortest time between the last write and the next write. It is zero if the decisive part has changed,
+// and figuresInterval if only other figures have changed. If nothing has changed, it is publishInterval less than
+// published.Heartbeat.
 func (c *contents) due(last *contents) time.Duration {
 	switch {
 	case !maps.Equal(c.decisive, last.decisive):
@@ -151,8 +153,8 @@ func (c *contents) due(last *contents) time.Duration {
 	}
 }
 
-// Run builds the status of each submitted report, until the context ends. It writes the status if the status has
-// changed or the last write is old.
+// Run builds the status from the newest submitted report, until the context ends. It writes the status if the time that
+// due returns has passed since the last write.
 func (p *Publisher) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	var last contents
@@ -177,7 +179,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			err = p.write(ctx, state)
 		}
 		if err != nil && ctx.Err() != nil {
-			return // an orderly stop during a write
+			return // the scheduler stopped during the write
 		}
 		if err == nil {
 			last, written, problem = data, now, ""

@@ -15,8 +15,8 @@ const (
 	maxDeclines, maxUnschedulable = 500, 5000
 )
 
-// status returns the status to publish for the report. It has all inputs of the gate except the pod, and the state from
-// which the next leader starts.
+// status returns the status to publish for the report. The status has all inputs of the gate except the pod, and the
+// state from which the next leader starts.
 func (p *Publisher) status(r *Report) *published.Status {
 	c := &p.config
 	byPool, unlisted := c.Nodes()
@@ -38,8 +38,8 @@ func (p *Publisher) status(r *Report) *published.Status {
 	return state
 }
 
-// fullness returns, by the pool's index, how many nodes are ready and not cordoned, and the usage of the pool. It
-// leaves out the allocatable of burst pools, which is a configured value and not a real capacity.
+// fullness returns, by the pool's index, the usage of the pool and how many of its nodes are ready and not cordoned. It
+// leaves out the allocatable resources of burst pools, because they are a configured value and not a real capacity.
 func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []published.Usage) {
 	available = make([]int, len(byPool))
 	for i, load := range p.config.Usage.Sums(byPool) {

@@ -16,7 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
-// nodeClaims passes each NodeClaim of a NodePool that is added, changed or deleted to the NodePool's launches.
+// nodeClaims watches the NodeClaims of a NodePool. It passes each added, changed or deleted NodeClaim to launches.
 type nodeClaims struct {
 	config   *Config
 	launches *karpenter.Launches
@@ -24,9 +24,9 @@ type nodeClaims struct {
 	refused  sync.Once
 }
 
-// watchNodeClaims starts to watch the NodeClaims of the NodePool. It calls config.Changed when the NodeClaims change
-// the launches. The right to list and watch NodeClaims is optional, and the informer retries until the right is
-// granted. Without it, the scheduler does not notice failed launches. Everything else works.
+// watchNodeClaims starts to watch the NodeClaims of the NodePool. It calls config.Changed when a NodeClaim changes
+// launches. The right to list and watch NodeClaims is optional. Without this right, the scheduler does not notice
+// failed launches, but everything else works. The informer retries until the right is granted.
 func watchNodeClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
 	c := &nodeClaims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.NodeClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
@@ -57,7 +57,7 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {
-			c.logger.Info("The scheduler may not list and watch NodeClaims: it does not notice failed launches, and a NodePool declines pods after declineGrace alone", "err", err)
+			c.logger.Info("The scheduler may not list and watch NodeClaims, so it does not notice failed launches. It notices only after declineGrace that a NodePool declines a pod", "err", err)
 		})
 	}
 }
@@ -88,8 +88,8 @@ func (c *nodeClaims) see(obj any, gone bool) {
 	}
 }
 
-// trimNodeClaim drops the fields of a NodeClaim that the scheduler does not read, because a large cluster has thousands
-// of NodeClaims.
+// trimNodeClaim keeps only the fields of a NodeClaim that the scheduler reads. This saves memory, because a large
+// cluster has thousands of NodeClaims.
 func trimNodeClaim(obj any) (any, error) {
 	claim, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -24,30 +24,31 @@ const (
 	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideEnded"
 	// EventOverrideUnreadable is the code of the problem that the override's ConfigMap cannot be read or parsed.
 	EventOverrideUnreadable = "GateOverrideUnreadable"
-	// sourceOverride is the override's value of the label source of metrics.
+	// sourceOverride is the value of the metrics label "source" for the override.
 	sourceOverride = "override"
 	// overrideRetry is the time between two tries to read the ConfigMap.
 	overrideRetry = 2 * time.Second
 )
 
 // Override watches the single ConfigMap with which an operator overrides the gate. If the ConfigMap cannot be read or
-// parsed, the last override that could be parsed stays in force, also after a change of the leader. Only the
-// gatekeeper's loop may use an Override, except Current, which is safe for concurrent use.
+// parsed, the last override that could be parsed stays in force, even if the leader changes. Only the gatekeeper's loop
+// may use an Override. The field Current is an exception: it is safe for concurrent use.
 type Override struct {
 	id       string // namespace/name
 	object   *watched
 	recorder events.EventRecorder
-	Current  atomic.Pointer[gate.Override] // the override in force as of the last Observe; it may have ended since
+	Current  atomic.Pointer[gate.Override] // the override in force at the last Observe; it may have expired since
 
 	read     published.Override // the last override that could be parsed
 	cm       runtime.Object     // the ConfigMap as last observed; nil if there is none
 	problem  string             // why the ConfigMap cannot be read or parsed; "" if it can
-	observed bool               // the ConfigMap was read, does not exist, or could not be read
+	observed bool               // whether the ConfigMap was read, does not exist, or could not be read
 	logged   string             // the override in force that was last logged
 	told     string             // the state for which the last event was written
 }
 
-// NewOverride starts to watch the override's ConfigMap, in the namespace of the published state's ConfigMap.
+// NewOverride starts to watch the override's ConfigMap. This ConfigMap is in the same namespace as the ConfigMap
+// Args.StatusConfigMap.
 func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	namespace, _, _ := strings.Cut(config.Args.StatusConfigMap, "/")
 	o := &Override{id: namespace + "/" + gate.OverrideConfigMap, recorder: config.Recorder}
@@ -59,7 +60,8 @@ func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 }
 
 // Restore takes over the override that the last leader read. This override stays in force until the ConfigMap has been
-// read. It stays longer if the ConfigMap is still the same object and cannot be parsed.
+// read. If the ConfigMap is still the same object and cannot be parsed, the override stays in force until the ConfigMap
+// is corrected.
 func (o *Override) Restore(m *published.Memory) { o.read = m.Override }
 
 // Observe reads the ConfigMap from the informer, and sets Current to the override in force at the time now.
@@ -117,9 +119,9 @@ func (o *Override) stays(now time.Time) string {
 	return "there is no override"
 }
 
-// Due returns when to observe the override again without an event; zero means never. This is when the override in force
-// ends. Until the ConfigMap has been read, it is also overrideRetry from now, because the informer sends no event if
-// the ConfigMap turns out not to exist.
+// Due returns when to call Observe again without an event; zero means never. Observe must be called when the override
+// in force ends. Until the ConfigMap has been read, Observe must also be called every overrideRetry, because the
+// informer sends no event if the ConfigMap does not exist.
 func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
 		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)
@@ -147,7 +149,7 @@ func (o *Override) Report(leading bool, now time.Time) {
 	case current.Gate == "":
 		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverrideOver, "Overriding", "the override ended at %s: delete the ConfigMap, or set another time", o.read.Until.UTC().Format(time.RFC3339))
 	case current.Gate == gate.OverrideClosed:
-		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverridden, "Overriding", "%s: no pod is let into a burst pool; what runs there stays", current)
+		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverridden, "Overriding", "%s: burst pools get no more pods. Pods that run in a burst pool stay there", current)
 	default:
 		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverridden, "Overriding", "%s: burst pools are open for all pods that may burst, within budgets", current)
 	}
@@ -159,5 +161,5 @@ func (o *Override) Settled() bool { return o.object.settled() }
 // Problem returns the ConfigMap as last observed, and why it cannot be read or parsed; "" if it can.
 func (o *Override) Problem() (runtime.Object, string) { return o.cm, o.problem }
 
-// Remember writes the last override that could be parsed to m.
+// Remember sets m.Override to the last override that could be parsed.
 func (o *Override) Remember(m *published.Memory) { m.Override = o.read }

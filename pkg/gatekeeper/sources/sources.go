@@ -1,5 +1,5 @@
-// Package sources watches the objects that the gate depends on: the capacity sources, which show whether the regular
-// pools can grow, and the ConfigMap with which an operator overrides the gate.
+// Package sources watches the objects that the gate depends on. The capacity sources show whether the regular pools can
+// grow. The ConfigMap pool-priority-override lets an operator override the gate.
 package sources
 
 import (
@@ -38,7 +38,7 @@ import (
 var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "source_errors_total",
-	Help:           "Errors reading a capacity source: list, watch or parse.",
+	Help:           "Errors when listing, watching or parsing a capacity source or the override.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"source"})
 
@@ -50,27 +50,28 @@ type Config struct {
 	Dynamic  dynamic.Interface // may be nil if no pool names a NodePool
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Changed is called when a watched object has changed. It must not block.
+	// Changed is called when a watched object has changed. Changed must not block.
 	Changed func()
 }
 
-// Sources watches the capacity sources of the regular pools: the cluster autoscaler's status and the NodePools. It has
-// the nodegroups.Source of each regular pool.
+// Sources watches the capacity sources of the regular pools: the cluster autoscaler's status and the NodePools. Method
+// Of returns the nodegroups.Source of each regular pool.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
-	objects []runtime.Object    // by the pool's index: its status or NodePool as last observed; may be nil
+	objects []runtime.Object    // by the pool's index: the autoscaler's status or the NodePool, as last observed; may be nil
 	tracker *clusterautoscaler.Tracker
 	status  *watched // the watch of the cluster autoscaler's status; nil if no pool needs it
-	// autoscalers is the ConfigMap with this status as last observed; nil if there is none.
+	// autoscalers is the ConfigMap with the cluster autoscaler's status, as last observed; nil if there is none.
 	autoscalers runtime.Object
 	statusID    string // namespace/name
 	nodePools   []*nodePool
 	warned      map[string]bool // node groups that no pool owns and that were logged
-	// told has the time at which each source was last seen to change. Goroutines other than the loop read it.
+	// told has the time of each source's last observed change. Goroutines other than the gatekeeper's loop also read
+	// told.
 	told atomic.Pointer[[]Change]
 }
 
-// sourceAutoscaler is the cluster autoscaler's value of the label source of metrics.
+// sourceAutoscaler is the value of the metrics label "source" for the cluster autoscaler.
 const sourceAutoscaler = "cluster-autoscaler"
 
 // Change is the time at which a capacity source was last seen to change; zero if it never was.
@@ -79,7 +80,7 @@ type Change struct {
 	At     time.Time
 }
 
-// Changes returns the last change of each capacity source as of the last Observe.
+// Changes returns the last change of each capacity source that Observe has seen.
 func (s *Sources) Changes() []Change {
 	if told := s.told.Load(); told != nil {
 		return *told
@@ -96,7 +97,7 @@ type nodePool struct {
 	changed time.Time // when version last changed; zero if it never did
 }
 
-// source returns the NodePool's value of the label source of metrics.
+// source returns the value of the metrics label "source" for the NodePool.
 func (n *nodePool) source() string { return "nodepool/" + n.name }
 
 // New returns Sources, and starts to watch the capacity sources.
@@ -175,7 +176,7 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 	return n.tracker, nil
 }
 
-// nodePoolGraces returns the longest graces of the pools that name the NodePool.
+// nodePoolGraces returns, for each grace, the longest value in the pools that name the NodePool.
 func nodePoolGraces(config *Config, name string) pool.Graces {
 	var graces pool.Graces
 	for i := range config.Pools.Regular() {
@@ -190,11 +191,12 @@ func nodePoolGraces(config *Config, name string) pool.Graces {
 // Of returns the source of the regular pool with index i.
 func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
 
-// Object returns the status or the NodePool of the regular pool with index i, as last observed; nil if there is none.
+// Object returns the cluster autoscaler's status or the NodePool of the regular pool with index i, as last observed;
+// nil if there is none.
 func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
 
-// Shared returns a node that may be in several of the cluster autoscaler's node groups, with the groups and the
-// autoscaler's status. It returns "" if there is no such node.
+// Shared returns a node that may be in several of the cluster autoscaler's node groups, these groups, and the
+// autoscaler's status. If there is no such node, node is "".
 func (s *Sources) Shared() (node string, groups []string, status runtime.Object) {
 	if s.status == nil {
 		return "", nil, nil
@@ -208,8 +210,8 @@ func (s *Sources) Settled() bool {
 	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
-// Observe passes the watched objects and the nodes, as of now, to the trackers. byPool has the nodes of each pool, and
-// unlisted has the nodes in no pool.
+// Observe passes the watched objects and the nodes at the time now to the trackers. byPool has the nodes of each pool,
+// and unlisted has the nodes in no pool.
 func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
 	s.autoscalers = nil
@@ -237,7 +239,7 @@ func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 }
 
 // observeStatus passes the cluster autoscaler's status to its tracker. If the status cannot be parsed, the error
-// becomes the reason of the autoscaler's pools, and each version of the status is counted once.
+// becomes the reason of the state of the pools. Errors counts each invalid version of the status once.
 func (s *Sources) observeStatus(now time.Time) {
 	obj, err := s.status.get()
 	s.autoscalers = obj
@@ -253,7 +255,7 @@ func (s *Sources) observeStatus(now time.Time) {
 }
 
 // observe passes the NodePool to its tracker, and returns the NodePool. If the NodePool cannot be parsed, the error
-// becomes the reason of its pools, and each version of the NodePool is counted once.
+// becomes the reason of the state of its pools. Errors counts each invalid version of the NodePool once.
 func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
@@ -289,7 +291,7 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	return obj
 }
 
-// assign passes the pools' groups and nodes to the tracker. It logs once for each node group that no pool owns.
+// assign passes the pools' groups and nodes to the tracker. It logs each node group that no pool owns once.
 func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
 	var claims []clusterautoscaler.OwnedGroups
 	for i, source := range s.byPool {
@@ -305,8 +307,8 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// Remember writes the trackers' memories, as of now, to m. held is set if pods are held. The memory of the cluster
-// autoscaler's loops is written only then.
+// Remember writes the trackers' memories at the time now to m. held is set if pods are held. If held is set, Remember
+// also writes the memory of the cluster autoscaler's loops.
 func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)

@@ -20,11 +20,11 @@ type watched struct {
 }
 
 // watch starts to watch the object with the key (namespace/name), and calls changed when the object changes or cannot
-// be read. The informer must list only this object. Failures to read the object are counted for the source, except
-// those for which passes returns true.
+// be read. The informer must list only this object. watch counts each failure to read the object for the source, unless
+// passes returns true for the error.
 func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
 	w := &watched{informer: informer, key: key}
-	Errors.WithLabelValues(source).Add(0) // Prometheus counts no increase if a counter appears with the value 1
+	Errors.WithLabelValues(source).Add(0) // if a counter's first value were 1, Prometheus would show no increase
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -53,7 +53,8 @@ func passes(err error) bool {
 // settled reports whether the object was read, is known not to exist, or could not be read.
 func (w *watched) settled() bool { return w.informer.HasSynced() || w.failure.Load() != nil }
 
-// get returns the object, or nil if it does not exist. It returns an error if the object could never be read.
+// get returns the object, or nil if it does not exist. It returns an error if no attempt to read the object has
+// succeeded.
 func (w *watched) get() (runtime.Object, error) {
 	if obj, exists, err := w.informer.GetStore().GetByKey(w.key); err == nil && exists {
 		return obj.(runtime.Object), nil
