@@ -202,7 +202,7 @@ func (e *evaluation) holdEnds() time.Time {
 }
 
 // provider closes the gate while the provider refuses pods. While the provider is half-open, the gate is open for one
-// pod. waitLimit, holdLimit and an override do not skip this check, because the provider would refuse the pod anyway.
+// pod. waitLimit, holdLimit and an override do not skip this check, because the pod would probably not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
 	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {

@@ -132,7 +132,7 @@ func (k Kind) Closes() bool { return k == Earlier || k == Momentary || k == Wait
 // Opens reports whether reasons of this kind open the gate.
 func (k Kind) Opens() bool { return k == Open }
 
-// MayOpen reports whether reasons of this kind close the gate, but only until something other than the pod changes.
+// MayOpen reports whether a gate that is closed for a reason of this kind may open while the pod stays the same.
 func (k Kind) MayOpen() bool { return k.Closes() && k != Lasting }
 
 // InCondition reports whether the scheduler writes the sentences of this kind into the pod's condition PodScheduled.

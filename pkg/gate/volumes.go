@@ -22,7 +22,8 @@ type Volumes struct {
 }
 
 // LooksAtVolumes reports whether any gate depends on the type of a pod's persistent volumes. A gate does so only for
-// virtual nodes v2 on Azure Container Instances, because no other such node runs pods with persistent volumes.
+// virtual nodes v2 on Azure Container Instances, because other nodes on Azure Container Instances run no pods with
+// persistent volumes.
 func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	for i := range pools.Burst() {
 		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].NodeTemplates) {
