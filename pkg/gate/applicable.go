@@ -146,14 +146,15 @@ type newNode struct {
 	labels      map[string]string
 	taints      []corev1.Taint
 	allocatable corev1.ResourceList // unknown if empty
-	choices     map[string][]string // the only possible values of a label, by its key
+	choices     map[string][]string // all possible values of a label, by the label's key
 	varied      []string            // keys of labels with unknown values
 	open        bool                // the node may also have labels that are not listed
 	// If notKey is not empty, the node may have any value of the label notKey except notValue.
 	notKey, notValue string
 }
 
-// refuses returns why the node cannot run the pod with the requests, or an empty mismatch if it might.
+// refuses returns why the node cannot run the pod with the requests. It returns an empty mismatch if the node might run
+// the pod.
 func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch {
 	if m := n.notSelected(pod); !m.none() {
 		return m
@@ -203,7 +204,8 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 	return true
 }
 
-// matches reports whether the node might satisfy the requirement. If the value of the label is unknown, the node might.
+// matches reports whether the node might satisfy the requirement. A label with an unknown value might satisfy the
+// requirement.
 func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	if values, ok := n.choices[req.Key]; ok {
 		return slices.ContainsFunc(values, func(value string) bool { return satisfies(req, value, true) })

@@ -23,8 +23,8 @@ func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decisio
 	return r.DecideFor(req, r.Assess(req, view), view, now)
 }
 
-// DecideFor is like Decide, but does not compute the Assessment a. All pods with the same alike.View and AzureFiles can
-// share one Assessment.
+// DecideFor is like Decide, but the caller passes the Assessment of the pod. All pods with the same alike.View and
+// AzureFiles can share one Assessment.
 func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
 	d := Decision{Regular: make([]Verdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	e := newEvaluation(r, &req, a, view, now)
@@ -135,8 +135,8 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 }
 
 // template closes the gate if the provider has refused a pod with the same template. The annotation
-// poolpriority.dev/burst: Always does not skip this check. Always skips only the project's own table of what virtual
-// kubelets cannot run, while this check uses the provider's refusals.
+// poolpriority.dev/burst: Always does not skip this check. Always skips only the check whether a virtual kubelet can
+// run the pod.
 func (e *evaluation) template(i int, v Verdict) Verdict {
 	templates := e.view.Pools[i].Provider.Templates
 	if len(templates) == 0 {
@@ -160,8 +160,8 @@ func (e *evaluation) spread(i int, v Verdict) Verdict {
 }
 
 // earlierPools closes the gate while an earlier pool or the pod's Wait keeps it closed. An operator's override has
-// precedence. Without an override, the gate opens if only burst nodes satisfy the pod's constraints, and after
-// waitLimit or holdLimit.
+// precedence. Without an override, the gate opens after waitLimit or holdLimit. It also opens if only burst nodes
+// satisfy the pod's node selector and required affinity.
 func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	v, overridden := e.overridden(e.earlier, e.now)
 	if v.Open || overridden {

@@ -22,8 +22,8 @@ const (
 
 // pacing limits the pods of an owner that counts failures, such as a Job. It closes the gate while too many of the
 // owner's pods are starting or were refused. There is no limit while the pool stays within Pacing.Recent, the pods and
-// CPUs that ran at the same time recently. Above Pacing.Recent, the provider may refuse pods because of a quota, so
-// that only a few of the owner's pods may start at a time.
+// CPUs that ran at the same time recently. Above Pacing.Recent, the provider's quota is unknown, and only a few of the
+// owner's pods may start at a time.
 func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	if !breaker.CountsFailures(e.req.Pod) {
 		return v

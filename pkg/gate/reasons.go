@@ -71,13 +71,13 @@ var (
 	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod may not use: its annotation poolpriority.dev/burst is neither Never nor Always",
 		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
 	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack the topologyKey of a DoNotSchedule spread constraint of the pod",
-		"it may burst if its topologySpreadConstraints do not use that label, or use it with ScheduleAnyway")
+		"it may burst if its topologySpreadConstraints with that topologyKey are removed or set to ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",
-		"change what the provider refuses in the workload's template")
+		"change the part of the workload's template that the provider refuses")
 	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool whose namespaceSelector does not match the pod's namespace",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
-		"it may burst if it requests less: the pool's field largest sets the maximum")
+		"it may burst if it requests no more than the pool's field largest allows")
 	reasonsUnsupported = defineUnsupported() // by the code of the aci.Feature
 
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
@@ -89,7 +89,7 @@ var (
 	reasonNotApplicable = define(OfPool, "NotApplicable", "the pool's nodes cannot run the pod", "")
 	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
-	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for unknownGrace: it counts as full", "")
+	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool counts as full, because its capacity has been unknown for unknownGrace", "")
 	reasonNoGroups      = define(OfPool, "NoGroups", "the scheduler has no data about the pool yet", "")
 
 	// ReasonBetterPool is for nodes that rank below a pool with room. ReasonInNoBurstPool is for virtual-kubelet nodes

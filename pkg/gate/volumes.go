@@ -21,9 +21,8 @@ type Volumes struct {
 	Provisioner func(class string) string
 }
 
-// LooksAtVolumes reports whether any gate depends on the type of a pod's persistent volumes. A gate does so only for
-// virtual nodes v2 on Azure Container Instances, because other nodes on Azure Container Instances run no pods with
-// persistent volumes.
+// LooksAtVolumes reports whether any gate depends on the type of a pod's persistent volumes. On Azure Container
+// Instances, only virtual nodes v2 run pods with persistent volumes.
 func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	for i := range pools.Burst() {
 		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].NodeTemplates) {

@@ -27,7 +27,7 @@ const (
 	None = -1
 )
 
-// Rank is a place in the order: 0 is the most preferred.
+// Rank is a place in the order of the nodes. Rank 0 is the most preferred.
 type Rank int
 
 // Excluded is the rank of virtual-kubelet nodes that are in no burst pool. The scheduler never uses these nodes.
@@ -37,8 +37,8 @@ const Excluded Rank = -1
 type Pool struct {
 	configv1.Pool
 	selector   labels.Selector
-	namespaces labels.Selector // of a burst pool; nil selects all namespaces
-	limits     Limits          // of a burst pool
+	namespaces labels.Selector // the namespaceSelector of a burst pool; nil selects all namespaces
+	limits     Limits          // the budget of a burst pool
 	// Graces has the pool's own graces. A grace that the pool does not set has the value that applies to all pools.
 	Graces Graces
 	// installation is the name of the list's installation.
@@ -116,8 +116,8 @@ func (l List) Burst() iter.Seq[int] {
 	}
 }
 
-// Of returns the index of the pool that a node with these labels belongs to, or None. That pool is the first whose
-// selector matches.
+// Of returns the index of the pool that a node with these labels belongs to, or None. A node belongs to the first pool
+// whose selector matches its labels.
 func (l List) Of(nodeLabels map[string]string) int {
 	set := labels.Set(nodeLabels)
 	for i := range l.pools {

@@ -27,7 +27,7 @@ const ConfigAnnotation = "poolpriority.dev/config"
 // ErrEmpty is the error for an empty configuration file. If the pod has no ConfigAnnotation, the file in the
 // downwardAPI volume is empty.
 var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
-	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config beside it")
+	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config in the same kustomization")
 
 // Load decodes a KubeSchedulerConfiguration with Decode. It returns the profile that configures the plugin, and the
 // plugin's arguments in this profile. The arguments are defaulted and validated. The profile must have a schedulerName.
@@ -49,7 +49,7 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	}
 	profile := &config.Profiles[i]
 	if nameOf(profile) == "" {
-		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each needs a name")
+		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each profile needs a schedulerName")
 	}
 	args := argsOf(profile)
 	if err := Validate(args).ToAggregate(); err != nil {

@@ -34,12 +34,12 @@ type PoolPriorityArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// Order sets how the order of the pools is applied. With `Strict`, each pod uses the first pool that has a feasible
-	// node. With `Preferred`, each node gets a score from 0 to 100 for its pool's place, beside other score plugins.
-	// The gate applies in both cases.
+	// node. With `Preferred`, each node gets a score from 0 to 100 for its pool's place, and other score plugins count,
+	// too. The gate applies in both cases.
 	Order Order `json:"order,omitempty"`
 
-	// Mode sets whether decisions take effect. With `Observe`, decisions are only logged and counted: no pod is held,
-	// no node is tainted and no running pod is changed. Pods that tolerate burst nodes' taints themselves use burst
+	// Mode sets whether decisions take effect. With `Observe`, the scheduler only logs and counts decisions. No pod is
+	// held, no node is tainted and no running pod is changed. Pods with their own tolerations for burst nodes use these
 	// nodes last.
 	Mode Mode `json:"mode,omitempty"`
 
@@ -56,7 +56,7 @@ type PoolPriorityArgs struct {
 	ScaleIn ScaleIn `json:"scaleIn,omitempty"`
 
 	// GateTaint keeps the taint `poolpriority.dev/gate` on burst nodes. The taint hides burst nodes from autoscalers
-	// and other schedulers. `false` is safe only if no pod itself tolerates burst nodes' taints.
+	// and other schedulers. `false` is safe only if no pod has its own tolerations for burst nodes.
 	GateTaint *bool `json:"gateTaint,omitempty"`
 
 	// StatusConfigMap is the ConfigMap, as NAMESPACE/NAME, in which the leader publishes the states of the pools. The
@@ -64,7 +64,8 @@ type PoolPriorityArgs struct {
 	StatusConfigMap string `json:"statusConfigMap,omitempty"`
 
 	// Installation is the name of the installation and the value of its gate taint, so that several installations can
-	// share a cluster. The configuration file has no such field. Load sets Installation (InstallationOf).
+	// share a cluster. The configuration file has no such field. The program that reads the file sets Installation
+	// (InstallationOf).
 	Installation string `json:"-"`
 }
 
@@ -78,8 +79,8 @@ type ScaleIn struct {
 	// that it binds. A ReplicaSet then deletes its pods in the reverse order of the pools, those in burst pools first.
 	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
 
-	// Others sets this annotation also on pods of other schedulers in listed pools, except in kube-system. With
-	// `false`, the controller removes such annotations. `true` needs `podDeletionCost`.
+	// Others sets the annotation `pod-deletion-cost` also on pods of other schedulers in listed pools, except in
+	// kube-system. With `false`, the controller removes such annotations. `true` needs `podDeletionCost`.
 	Others bool `json:"others,omitempty"`
 
 	// HoldSurge keeps new pods of a Deployment's rolling update out of burst pools while the replaced pods terminate
@@ -195,8 +196,8 @@ type Burst struct {
 	// MaxPods is a short form of `limits.pods`. Only one of these may be set. 0 means no limit.
 	MaxPods int32 `json:"maxPods,omitempty"`
 
-	// Limits are the pool's budget. The gate lets in a pod only if all pods on the pool's nodes then stay within the
-	// budget. Pods of other schedulers count, and terminated pods do not. Set at least one limit.
+	// Limits are the pool's budget. The gate lets in a pod only if all pods on the pool's nodes, including this pod,
+	// stay within the budget. Pods of other schedulers count, and terminated pods do not. Set at least one limit.
 	Limits *BurstLimits `json:"limits,omitempty"`
 
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
@@ -267,7 +268,7 @@ type Return struct {
 	// StableFor is how long VMs must have had capacity for a pod before the pod is evicted.
 	StableFor *metav1.Duration `json:"stableFor,omitempty"`
 
-	// EvictionsPerMinute is the maximum number of evictions in a minute, evenly spread.
+	// EvictionsPerMinute is the maximum number of evictions from the pool in a minute, evenly spread.
 	EvictionsPerMinute int32 `json:"evictionsPerMinute,omitempty"`
 
 	// PerWorkload is how many evicted pods of a workload may be without a ready replacement at a time.
