@@ -20,8 +20,8 @@ import (
 // nodeNameField is the only field that a node selector term can match.
 const nodeNameField = "metadata.name"
 
-// mismatch is one reason why a node cannot run a pod. It is formatted only when it is shown. An empty mismatch means
-// that the node might run the pod.
+// mismatch is one reason why a node cannot run a pod. Its text is created only for display (String). An empty mismatch
+// means that the node might run the pod.
 type mismatch struct {
 	what   string // selector, affinity, taint or size; empty in an empty mismatch
 	key    string // the key of the selector, or the name of the resource
@@ -55,8 +55,8 @@ func (m *mismatch) String() string {
 // none reports whether the mismatch is empty.
 func (m *mismatch) none() bool { return m.what == "" }
 
-// notApplicable checks the group's current and future nodes. It returns why none of them can run the pod with these
-// requests, or an empty mismatch if one of them might.
+// notApplicable returns why none of the group's current and future nodes can run the pod with these requests. It
+// returns an empty mismatch if one of these nodes might run the pod.
 func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) mismatch {
 	var first mismatch
 	for i := range known.NodeTemplates {
@@ -75,8 +75,8 @@ func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, 
 	return futureNode(p, known).refuses(pod, requests)
 }
 
-// futureNode returns a node that the group could get. The group's nodeTemplate describes it or, without a nodeTemplate,
-// the pool's selector and source do.
+// futureNode returns a node that the group could get. It combines the pool's nodeSelector, the labels and taints that
+// the source reports for new nodes, and the configured nodeTemplate.
 func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 	template := p.Template(known.Name)
 	if template == nil {
@@ -91,10 +91,10 @@ func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 	if known.New != nil {
 		n.choices = maps.Clone(known.New.Choices)
 		for key := range template.Labels {
-			delete(n.choices, key) // the configuration has precedence
+			delete(n.choices, key) // the nodeTemplate has precedence over the source
 		}
 	}
-	// A match expression without exactly one value leaves the value of its label unknown.
+	// If a match expression has no value or several values, the node's value of that label is unknown.
 	n.open = slices.ContainsFunc(p.NodeSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return len(r.Values) != 1 })
 	return n
 }
@@ -114,10 +114,10 @@ func knownLabels(p *pool.Pool) map[string]string {
 	return known
 }
 
-// asksForBurst reports whether only nodes of burst pools can satisfy the pod's node selector and required affinity.
-// That is so if the pod requires the label of virtual kubelets, because virtual kubelets outside of burst pools are
-// never used. It is also so if the pod requires all labels that a burst pool's selector requires, because other nodes
-// lack one of these labels.
+// asksForBurst reports whether only nodes of burst pools can satisfy the pod's node selector and required affinity. It
+// returns true if the pod requires the label of virtual kubelets, because the scheduler uses no virtual kubelet outside
+// of burst pools. It also returns true if the pod requires all labels in a burst pool's nodeSelector, because every
+// other node lacks one of these labels.
 func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 	if refusedWithout(pod, pool.VirtualKubeletLabel, pool.VirtualKubeletType) {
 		return true
@@ -135,7 +135,7 @@ func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 	return false
 }
 
-// refusedWithout reports whether the pod's constraints rule out every node that does not have the label with the value.
+// refusedWithout reports whether the pod's node selector or required affinity requires the label with the value.
 func refusedWithout(pod *corev1.Pod, key, value string) bool {
 	m := newNode{open: true, notKey: key, notValue: value}.notSelected(pod)
 	return !m.none()
@@ -146,14 +146,15 @@ type newNode struct {
 	labels      map[string]string
 	taints      []corev1.Taint
 	allocatable corev1.ResourceList // unknown if empty
-	choices     map[string][]string // the only possible values of a label, by its key
+	choices     map[string][]string // all possible values of a label, by the label's key
 	varied      []string            // keys of labels with unknown values
-	open        bool                // labels that are not listed are unknown, not absent
-	// notKey, if not empty, is the key of a label whose value is unknown, but is not notValue.
+	open        bool                // the node may also have labels that are not listed
+	// If notKey is not empty, the node may have any value of the label notKey except notValue.
 	notKey, notValue string
 }
 
-// refuses returns why the node cannot run the pod with the requests, or an empty mismatch if it might.
+// refuses returns why the node cannot run the pod with the requests. It returns an empty mismatch if the node might run
+// the pod.
 func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch {
 	if m := n.notSelected(pod); !m.none() {
 		return m
@@ -167,7 +168,7 @@ func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch
 // notSelected returns which part of the pod's node selector and required affinity excludes the node, or an empty
 // mismatch.
 func (n newNode) notSelected(pod *corev1.Pod) mismatch {
-	first := "" // the first key in sorted order, so that the message does not change
+	first := "" // the first key in sorted order, so that the message is always the same
 	for key, value := range pod.Spec.NodeSelector {
 		if (first == "" || key < first) && !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
 			first = key
@@ -190,7 +191,7 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 		return false // as everywhere in Kubernetes, an empty term matches nothing
 	}
 	for _, req := range term.MatchFields {
-		// No pod can select the name of a new node yet.
+		// A pod cannot select the name of a future node, because nobody knows that name yet.
 		if req.Key != nodeNameField || req.Operator != corev1.NodeSelectorOpNotIn {
 			return false
 		}
@@ -203,7 +204,8 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 	return true
 }
 
-// matches reports whether the node might satisfy the requirement. A requirement on an unknown label might be satisfied.
+// matches reports whether the node might satisfy the requirement. A label with an unknown value might satisfy the
+// requirement.
 func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	if values, ok := n.choices[req.Key]; ok {
 		return slices.ContainsFunc(values, func(value string) bool { return satisfies(req, value, true) })
@@ -214,7 +216,7 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	}
 	if !has {
 		if req.Key == corev1.LabelHostname {
-			// Every node has this label, and no pod can select a new node's value yet.
+			// Every node has the host name label, but a pod cannot select the host name of a future node.
 			return req.Operator == corev1.NodeSelectorOpExists || req.Operator == corev1.NodeSelectorOpNotIn
 		}
 		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
@@ -254,12 +256,12 @@ func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool 
 	}
 }
 
-// tooSmall returns a mismatch if a request exceeds what a whole node offers.
+// tooSmall returns a mismatch if a request exceeds the node's allocatable amount of the resource.
 func (n newNode) tooSmall(requests corev1.ResourceList) mismatch {
 	if len(n.allocatable) == 0 {
 		return mismatch{}
 	}
-	var first corev1.ResourceName // the first name in sorted order, so that the message does not change
+	var first corev1.ResourceName // the first name in sorted order, so that the message is always the same
 	for name, request := range requests {
 		have, listed := n.allocatable[name]
 		if request.IsZero() || (!listed && !aci.IsExtendedResource(name)) {

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// TrialAfter is the age after which one pod, the trial, tests a decline again. The decline does not count for the
-	// trial, which waits until the group declines the trial itself. If the trial does not end within TrialLimit, the
-	// next pod with the same key becomes the trial.
+	// TrialAfter is the age at which one pod, the trial, tests a decline again. The gate ignores the old decline for
+	// the trial, and holds the trial until the node group declines the trial itself. If the trial is neither declined,
+	// bound nor deleted within TrialLimit, the next pod with the same key becomes the trial.
 	TrialAfter, TrialLimit = 5 * time.Minute, 10 * time.Minute
-	// maxKeys bounds how many keys are remembered.
+	// maxKeys is the maximum number of keys in Declines.
 	maxKeys = 5000
 )
 
-// Declines remembers which node groups declined pods, by AutoscalerKey. The autoscaler treats pods with the same key
-// alike. Declines is safe for concurrent use.
+// Declines records, for each AutoscalerKey, which node groups declined a pod with that key. The autoscaler treats all
+// pods with the same key alike. Declines is safe for concurrent use.
 type Declines struct {
 	mu     sync.Mutex
 	byKey  map[string]*keyDeclines
-	trials map[types.UID]*keyDeclines // the pods that are or were trials, until they are bound or gone
+	trials map[types.UID]*keyDeclines // current and former trials that are neither bound nor deleted
 }
 
 // keyDeclines are the declines of one AutoscalerKey.
 type keyDeclines struct {
-	declined map[string]time.Time // when a group last declined, by DeclineKey
-	// trial is the pod that has been the trial since trialSince; empty if there is none.
+	declined map[string]time.Time // the time of a node group's last decline, by DeclineKey
+	// trial is the UID of the current trial, or empty. The pod became the trial at trialSince.
 	trial      types.UID
 	trialSince time.Time
 }
@@ -41,15 +41,15 @@ func NewDeclines() *Declines {
 	return &Declines{byKey: map[string]*keyDeclines{}, trials: map[types.UID]*keyDeclines{}}
 }
 
-// Known reports whether any decline is remembered.
+// Known reports whether any decline is recorded.
 func (k *Declines) Known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.byKey) > 0
 }
 
-// Learn remembers the node groups that declined a pod with the key (Verdict.Declined), according to the pod's decision
-// d. It reports whether one of these declines is new or replaces one that is older than TrialAfter.
+// Learn records the node groups that declined a pod with the key. Verdict.Declined in the pod's decision d lists these
+// groups. Learn reports whether one of the declines is new or replaces a decline older than TrialAfter.
 func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	if key == "" {
 		return false
@@ -62,7 +62,7 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 			known := k.byKey[key]
 			if known == nil {
 				if len(k.byKey) >= maxKeys {
-					clear(k.byKey) // the declines are learnt again
+					clear(k.byKey) // later decisions record the declines again
 					clear(k.trials)
 				}
 				known = &keyDeclines{declined: map[string]time.Time{}}
@@ -78,8 +78,8 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	return fresh
 }
 
-// Declined returns when node groups declined pods with the key, by DeclineKey. It leaves out declines that do not count
-// for this pod.
+// Declined returns the times at which node groups declined pods with the key, by DeclineKey. If the pod is or becomes
+// the trial, Declined leaves out declines older than TrialAfter.
 func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string]time.Time {
 	if key == "" {
 		return nil
@@ -93,8 +93,8 @@ func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string
 	return known.believed(now, func() bool { return k.trial(known, pod, now) })
 }
 
-// believed returns the remembered declines that count for the pod. Declines older than TrialAfter do not count for the
-// trial. isTrial reports whether the pod is the trial.
+// believed returns the declines that count for a pod. For the trial, declines older than TrialAfter do not count.
+// isTrial reports whether the pod is the trial.
 func (known *keyDeclines) believed(now time.Time, isTrial func() bool) map[string]time.Time {
 	believed := make(map[string]time.Time, len(known.declined))
 	for name, at := range known.declined {
@@ -105,7 +105,7 @@ func (known *keyDeclines) believed(now time.Time, isTrial func() bool) map[strin
 	return believed
 }
 
-// trial reports whether the pod is the trial of its key. If the key needs a trial, the pod becomes the trial.
+// trial reports whether the pod is the trial of its key. If needsTrial returns true, the pod becomes the trial first.
 func (k *Declines) trial(known *keyDeclines, pod types.UID, now time.Time) bool {
 	if known.needsTrial(now) {
 		known.trial, known.trialSince = pod, now
@@ -119,24 +119,24 @@ func (known *keyDeclines) needsTrial(now time.Time) bool {
 	return known.trial == "" || now.Sub(known.trialSince) > TrialLimit
 }
 
-// Decline has the declines of one AutoscalerKey, for tools.
+// Decline has the declines of one AutoscalerKey in the form that the scheduler publishes for tools.
 type Decline struct {
-	// Groups has the time at which each node group last declined, by DeclineKey.
+	// Groups has the time of each node group's last decline, by DeclineKey.
 	Groups map[string]time.Time `json:"groups"`
-	// Trial is the pod that tests the declines; empty if there is none. TrialSince is when the pod became the trial.
+	// Trial is the UID of the pod that tests the declines, or empty. TrialSince is when the pod became the trial.
 	Trial      types.UID `json:"probe,omitempty"`
 	TrialSince time.Time `json:"probing,omitzero"`
 }
 
-// Believed returns the declines that count for the pod at the time now, as Declines.Declined does. The pod must have
-// the key that the declines belong to.
+// Believed returns the declines that count for the pod at the time now, by the rules of Declines.Declined. The pod must
+// have the AutoscalerKey of these declines.
 func (d *Decline) Believed(pod types.UID, now time.Time) map[string]time.Time {
 	known := keyDeclines{declined: d.Groups, trial: d.Trial, trialSince: d.TrialSince}
 	return known.believed(now, func() bool { return known.needsTrial(now) || known.trial == pod })
 }
 
-// Remembered returns declines by KeyDigest. If there are more than n keys, it returns the declines of the n keys with
-// the latest ones.
+// Remembered returns the declines of each key, by KeyDigest. If there are more than n keys, Remembered returns only the
+// n keys with the most recent declines.
 func (k *Declines) Remembered(n int) map[string]Decline {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -162,7 +162,7 @@ func (k *Declines) Remembered(n int) map[string]Decline {
 	return declines
 }
 
-// KeyDigest returns a short form of an AutoscalerKey, or "" for an empty key.
+// KeyDigest returns a short hash of an AutoscalerKey, or "" for an empty key.
 func KeyDigest(key string) string {
 	if key == "" {
 		return ""
@@ -171,8 +171,8 @@ func KeyDigest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Forget removes a pod that has been bound or is gone. If the pod was the trial, the next pod with its key can become
-// the trial.
+// Forget removes a bound or deleted pod from the trials. If the pod was the trial of its key, the next pod with its key
+// can become the trial.
 func (k *Declines) Forget(pod types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -22,9 +22,9 @@ func ineligible(req Request, p *pool.Pool, templates []nodegroups.NodeTemplate) 
 	return nodegroups.Reason{}
 }
 
-// missingTopology returns the topology key of a DoNotSchedule constraint of the pod if no node of the burst pool has
-// that label, or "". The pod cannot use nodes without the label. For a burst pool without nodes it returns "", because
-// the labels of future nodes are unknown.
+// missingTopology returns the topologyKey of a DoNotSchedule spread constraint if no node of the burst pool has that
+// label, and "" otherwise. A node without the label is not feasible. If the burst pool has no nodes, missingTopology
+// returns "", because the labels of future nodes are unknown.
 func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]

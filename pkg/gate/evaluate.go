@@ -10,7 +10,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Decide returns the gate's decision for the request at the time now. The view has the capacity of the pools.
+// Decide returns the gate's decision for the request at the time now. The view holds the states of the pools and their
+// node groups.
 func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decision {
 	if !r.Pools.HasBurst() {
 		d := Decision{Regular: make([]Verdict, r.Pools.Regular())}
@@ -22,7 +23,8 @@ func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decisio
 	return r.DecideFor(req, r.Assess(req, view), view, now)
 }
 
-// DecideFor is like Decide, but takes the Assessment for the pod's alike.View and AzureFiles, which pods can share.
+// DecideFor is like Decide, but the caller passes the Assessment of the pod. All pods with the same alike.View and
+// AzureFiles can share one Assessment.
 func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
 	d := Decision{Regular: make([]Verdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	e := newEvaluation(r, &req, a, view, now)
@@ -45,7 +47,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 	if e.earlier.Open && now.Before(req.Wait.Until) {
 		e.earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
-	var wait Verdict // the verdict of an earlier burst pool that is RateLimited
+	var wait Verdict // the verdict of an earlier burst pool whose gate is closed by ReasonRateLimited
 	for i := range r.Pools.Burst() {
 		v := e.burst(i)
 		if v.Open && wait.Reason.Code != "" {
@@ -61,17 +63,17 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 	return d
 }
 
-// evaluation evaluates one request at one time.
+// evaluation has the inputs and intermediate results of one decision.
 type evaluation struct {
 	*Rule
 	req  *Request
 	a    *Assessment
 	view *nodegroups.View
 	now  time.Time
-	// clock is the time from which the pod waits for a scale-up, and came is when a node that fits the pod last became
-	// usable (clocks).
+	// clock is when the pod began to wait for a scale-up. came is when a node that fits the pod last became usable. The
+	// method clocks computes both.
 	clock, came time.Time
-	// earlier is the verdict of all regular pools together, and of the pod's Wait.
+	// earlier is the combined verdict of all regular pools and the pod's Wait.
 	earlier Verdict
 }
 
@@ -81,8 +83,8 @@ func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, 
 	return e
 }
 
-// steps run in this order until one of them closes the gate. Each step gets the index of the burst pool and the open
-// verdict of the previous steps. earlierPools replaces that verdict.
+// steps are the checks for a burst pool. They run in this order until a step closes the gate. Each step gets the burst
+// pool's index and the open verdict of the step before, and returns a verdict.
 var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
@@ -105,7 +107,7 @@ func (e *evaluation) burst(i int) Verdict {
 	return v
 }
 
-// namespace closes the gate to pods of namespaces that the pool does not select.
+// namespace closes the gate if the pool's namespaceSelector excludes the pod's namespace.
 func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	if e.req.NotSelected != nil && e.req.NotSelected[i] {
 		return closed(reasonNamespaceNotSelected, "")
@@ -113,8 +115,9 @@ func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	return v
 }
 
-// annotation closes the gate to pods that opt out, or whose annotation has an unknown value. It also closes the gate to
-// pods that a virtual kubelet cannot run, unless their annotation has the value Always.
+// annotation closes the gate if the pod's annotation poolpriority.dev/burst is Never or has an unknown value. If the
+// pod has no such annotation, annotation closes the gate if the virtual kubelet cannot run the pod. The value Always
+// skips that check.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
 	case pool.BurstNever:
@@ -131,9 +134,9 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	}
 }
 
-// template closes the gate to pods whose template the provider has refused. The annotation poolpriority.dev/burst:
-// Always does not open the gate to them. It overrides only what the gate infers from the pod, and here the provider
-// itself has refused a pod.
+// template closes the gate if the provider has refused a pod with the same template. The annotation
+// poolpriority.dev/burst: Always does not skip this check. Always skips only the check whether a virtual kubelet can
+// run the pod.
 func (e *evaluation) template(i int, v Verdict) Verdict {
 	templates := e.view.Pools[i].Provider.Templates
 	if len(templates) == 0 {
@@ -148,8 +151,7 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 	return v
 }
 
-// spread closes the gate to pods with a DoNotSchedule topology spread constraint whose topology key is not a label of
-// the pool's nodes.
+// spread closes the gate if the pool's nodes lack the topologyKey of one of the pod's DoNotSchedule spread constraints.
 func (e *evaluation) spread(i int, v Verdict) Verdict {
 	if key := e.a.burst[i].topology; key != "" {
 		return closed(reasonTopologyMissing, "label "+key)
@@ -157,8 +159,9 @@ func (e *evaluation) spread(i int, v Verdict) Verdict {
 	return v
 }
 
-// earlierPools closes the gate while an earlier pool, or the pod's Wait, holds it. An override has precedence. Without
-// an override, the pod's own constraints, waitLimit and holdLimit can open the gate.
+// earlierPools closes the gate while an earlier pool or the pod's Wait keeps it closed. An operator's override has
+// precedence. Without an override, the gate opens after waitLimit or holdLimit. It also opens if only burst nodes
+// satisfy the pod's node selector and required affinity.
 func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	v, overridden := e.overridden(e.earlier, e.now)
 	if v.Open || overridden {
@@ -180,7 +183,7 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	return v
 }
 
-// waitEnds returns when the pod has waited for the burst pool's WaitLimit; zero means never.
+// waitEnds returns when the burst pool's WaitLimit opens the gate for the pod; zero means never.
 func (e *evaluation) waitEnds(i int) time.Time {
 	limit := e.Pools.At(i).Burst.WaitLimit.Duration
 	if limit <= 0 || e.req.UnschedulableSince.IsZero() {
@@ -198,8 +201,8 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes the gate while the provider refuses pods. While the provider is half-open, one pod passes. waitLimit,
-// holdLimit and an override do not change that, because the pod would not start.
+// provider closes the gate while the provider refuses pods. While the provider is half-open, the gate is open for one
+// pod. waitLimit, holdLimit and an override do not skip this check, because the pod would probably not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
 	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {

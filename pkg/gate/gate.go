@@ -1,5 +1,5 @@
-// Package gate holds the rule that opens a burst pool for a pod. The rule is pure: all inputs, including the time, are
-// arguments. The plugin, the controller and the tools use the rule, and the sentences of its reasons.
+// Package gate decides whether the gate of a burst pool is open for a pod. A decision has no side effects, and all
+// inputs, including the time, are arguments. The plugin, the controller and the tools share this code and its reasons.
 package gate
 
 import (
@@ -16,19 +16,19 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// staleSnapshotLimit bounds how long the gate stays closed because the cycle's snapshot does not match the view
-// (behind). The time counts from when the view was built.
+// staleSnapshotLimit is a maximum age of the view. A younger view keeps the gate closed if it does not match the
+// scheduling cycle's snapshot (behind).
 const staleSnapshotLimit = 30 * time.Second
 
-// Rule has the configuration of the gate. It is immutable.
+// Rule is the configuration of all gates. It is immutable.
 type Rule struct {
 	Pools pool.List
 	// UnknownGrace is how long an Unknown node group keeps the gate closed.
 	UnknownGrace time.Duration
-	// NewPodDelay is the age from which the autoscaler considers a pod. DelayAnnotation on the pod can raise it.
+	// NewPodDelay is the minimum age of the pods that the autoscaler considers. A pod's DelayAnnotation can raise it.
 	NewPodDelay time.Duration
-	// HoldLimit bounds how long a pod is held. The time counts from NoRoomSince, and again from when a node that fits
-	// the pod became usable. In all, a pod is held for at most twice HoldLimit. 0 means no limit.
+	// HoldLimit is the longest time that a pod is held. The time starts at NoRoomSince. It starts again when a node
+	// that fits the pod becomes usable. In all, a pod is held for at most twice HoldLimit. 0 means no limit.
 	HoldLimit time.Duration
 	// Override is an operator's override of all gates.
 	Override Override
@@ -45,8 +45,8 @@ func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	}
 }
 
-// UnschedulableSince returns when the pod's condition became Unschedulable; zero if the pod is not unschedulable. A pod
-// with scheduling gates is not unschedulable yet.
+// UnschedulableSince returns when the pod's condition PodScheduled became False with the reason Unschedulable. It
+// returns zero for other pods, including pods with scheduling gates.
 func UnschedulableSince(pod *corev1.Pod) time.Time {
 	if c := ScheduledCondition(pod); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 		return c.LastTransitionTime.Time
@@ -69,34 +69,33 @@ type Request struct {
 	Pod *corev1.Pod
 	// UnschedulableSince is when the pod became unschedulable; zero if unknown.
 	UnschedulableSince time.Time
-	// NoRoomSince is when the pod began to lack resources, rather than other pods of its gang or a PVC; zero if
-	// unknown.
+	// NoRoomSince is when the pod became unschedulable because no node fits it; zero if unknown. The time does not
+	// start while the pod is unschedulable for another cause, such as an incomplete gang or a missing PVC.
 	NoRoomSince time.Time
-	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, such as its nomination to a node; zero if
-	// they never had one.
+	// IgnoredUntil is when autoscalers last ignored the pod, for example because it was nominated to a node; zero if
+	// they never ignored the pod.
 	IgnoredUntil time.Time
-	// Declined returns a map from DeclineKey to the time at which that node group declined a pod with the same
-	// AutoscalerKey. The gate calls it only while it evaluates a node group that can grow. If Declined is nil, no group
-	// has declined.
+	// Declined returns the times at which node groups declined pods with the same AutoscalerKey, by DeclineKey. The
+	// gate calls Declined only for node groups that can grow. nil means that no node group has declined such a pod.
 	Declined func() map[string]time.Time
-	// AzureFiles is set if all persistent volumes of the pod are Azure Files.
+	// AzureFiles is the result of Volumes.AzureFiles for the pod.
 	AzureFiles bool
 	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.
-	// nil means that namespaces are not checked.
+	// nil means that the gate does not check namespaces.
 	NotSelected []bool
 	// Snapshot counts the nodes of each regular pool in the scheduling cycle's snapshot, by the pool's index. The
-	// snapshot may be older than the view. nil means that the snapshot is not checked.
+	// snapshot may be older than the view. nil means that the gate does not check the snapshot.
 	Snapshot []Nodes
-	// Wait keeps the gate closed for the pod until other pods have ended, such as those that its rollout replaces.
+	// Wait keeps the gate closed until other pods have terminated, such as pods that the pod's rollout replaces.
 	Wait Wait
-	// Burst is the usage of each burst pool, by the pool's index. nil means that budgets are not checked.
+	// Burst is the usage of each burst pool, by the pool's index. nil means that the gate does not check budgets.
 	Burst []aci.Use
-	// Starting returns the number of pods on the nodes of the burst pool with index i that have not started yet and are
-	// still expected to, including assumed pods. It is called only for a pool whose provider is not Open. If it is nil,
-	// the view's number is used.
+	// Starting returns the number of starting pods in the burst pool with index i, including assumed pods. The gate
+	// calls Starting only if the pool's provider is refusing or half-open. If Starting is nil, the gate uses the number
+	// in the view.
 	Starting func(i int) int
-	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is called only if the owner
-	// counts failures. If it is nil, the view's pacing is used.
+	// Pacing returns the pacing of the pod's owner in the burst pool with index i. The gate calls Pacing only if the
+	// owner counts failures. If Pacing is nil, the gate uses the pacing in the view.
 	Pacing func(i int) *breaker.Pacing
 }
 
@@ -111,20 +110,19 @@ func (req *Request) AutoscalerKey() string {
 	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected)
 }
 
-// Wait keeps the gate closed for a pod that fits, or may fit, into an earlier pool when other pods have ended.
+// Wait keeps the gate closed for a pod that may fit into an earlier pool after other pods have terminated.
 type Wait struct {
-	// Reason is ReasonRolloutTerminating or ReasonVictimsTerminating, with the node as its detail, or
-	// ReasonReplicaSetUnknown.
+	// Reason is ReasonRolloutTerminating, ReasonVictimsTerminating or ReasonReplicaSetUnknown. The first two have the
+	// node's name as their detail.
 	Reason nodegroups.Reason
 	// Until is when the wait ends; zero if the pod does not wait.
 	Until time.Time
 }
 
-// Nodes counts all nodes, the nodes that are starting, the nodes that are being removed, and the nodes with a lasting
-// taint.
+// Nodes has the numbers of all nodes, of starting nodes, of nodes being removed, and of nodes with a lasting taint.
 type Nodes struct{ All, Starting, Leaving, Tainted int }
 
-// Decision is the gate's answer for one pod.
+// Decision has the verdicts of all pools for one pod.
 type Decision struct {
 	// Regular has a verdict for each regular pool, by the pool's index.
 	Regular []Verdict
@@ -132,28 +130,30 @@ type Decision struct {
 	Burst []Verdict
 }
 
-// Verdict is the answer for a pool, or for a node group of a regular pool.
+// Verdict is the part of a decision for one pool, or for one node group of a regular pool.
 type Verdict struct {
-	// Open means that the gate of a burst pool is open. For a regular pool or a node group it means that the pool or
-	// group does not hold the gate, for example because it is full.
+	// Open means that the gate of a burst pool is open. For a regular pool or a node group, Open means that the pool or
+	// group does not keep gates closed, for example because it is full.
 	Open   bool
 	Reason nodegroups.Reason
-	// Until is when a closed gate may open without any event; zero if it cannot.
+	// Until is when a closed gate may open by the passing of time alone; zero if only an event can open the gate.
 	Until time.Time
-	// Closes is the reason of the closed gate if this regular pool or node group holds it; nil if it does not.
+	// Closes is the reason that a closed gate gets from this regular pool or node group; nil if the pool or group does
+	// not keep gates closed.
 	Closes *nodegroups.Reason
-	// Declined lists the node groups of a regular pool that declined this pod. It leaves out groups that are open only
-	// because they declined another pod (Request.Declined).
+	// Declined lists the node groups of a regular pool that declined this pod. It leaves out groups whose verdict is
+	// open only because they declined another pod (Request.Declined).
 	Declined []string
 	// Trial is set if the gate is open for one pod only, to test whether the pool's provider accepts pods again.
 	Trial bool
-	// Quota is the number of the owner's pods for which the gate is open; 0 means all.
+	// Quota is the number of pods of the pod's owner for which the gate is open; 0 means no limit.
 	Quota int
-	// Observed is set if only mode: Observe opened the gate. Reason is why the gate would be closed.
+	// Observed is set if the gate is open only because of mode: Observe. Reason is then why mode: Enforce would close
+	// the gate.
 	Observed bool
 }
 
-// closed returns the verdict of a gate that is closed for the reason with the detail.
+// closed returns a closed verdict with the reason and the detail.
 func closed(reason nodegroups.Reason, detail string) Verdict {
 	return Verdict{Reason: reason.With("%s", detail)}
 }
@@ -161,11 +161,11 @@ func closed(reason nodegroups.Reason, detail string) Verdict {
 // Holds reports whether the regular pool or the node group keeps gates closed.
 func (v *Verdict) Holds() bool { return !v.Open }
 
-// Passes reports whether the gate is closed for a moment only.
+// Passes reports whether the gate is closed for a reason of the kind Momentary.
 func (v *Verdict) Passes() bool { return !v.Open && Lookup(v.Reason.Code).Kind == Momentary }
 
-// behind reports whether the snapshot of the pool with index i does not match the view, because one of the two is
-// older. The snapshot then has fewer nodes than the view, or more nodes that are starting, being removed or tainted.
+// behind reports whether the snapshot or the view is out of date for the pool with index i. In that case, the snapshot
+// has fewer nodes than the view, or more nodes that are starting, being removed or tainted.
 func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	if req.Snapshot == nil {
 		return false
@@ -174,7 +174,7 @@ func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving || s.Tainted > p.Tainted
 }
 
-// Until returns the earliest time at which a closed gate may open without any event; zero if there is none.
+// Until returns the earliest time at which a closed gate may open by the passing of time alone; zero if there is none.
 func (d *Decision) Until() time.Time {
 	var until time.Time
 	for i := range d.Burst {
@@ -183,12 +183,13 @@ func (d *Decision) Until() time.Time {
 	return until
 }
 
-// Opens reports whether the gate of a burst pool is open for the pod, and not only because of mode: Observe.
+// Opens reports whether the gate of any burst pool is open for the pod. A gate that is open only because of mode:
+// Observe does not count.
 func (d *Decision) Opens() bool {
 	return slices.ContainsFunc(d.Burst, func(v Verdict) bool { return v.Open && !v.Observed })
 }
 
-// Closes reports whether a gate is closed for the reason.
+// Closes reports whether the gate of any burst pool is closed for the reason.
 func (d *Decision) Closes(reason nodegroups.Reason) bool {
 	return slices.ContainsFunc(d.Burst, func(v Verdict) bool { return !v.Open && v.Reason.Code == reason.Code })
 }

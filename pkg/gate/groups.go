@@ -10,33 +10,34 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// DelayAnnotation is the pod annotation with the age below which the cluster autoscaler ignores the pod. Source:
+// DelayAnnotation is the pod annotation with a minimum age. The cluster autoscaler ignores a younger pod. Source:
 // cluster-autoscaler/core/podlistprocessor or, before 1.30, core/static_autoscaler.go.
 const DelayAnnotation = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 
-// expendable is the default of the cluster autoscaler's --expendable-pods-priority-cutoff. The autoscaler does not
-// scale up for a pod with a lower priority, and such a pod does not prevent a scale-down.
+// expendable is the default of the cluster autoscaler's flag --expendable-pods-priority-cutoff. Pods with a lower
+// priority cause no scale-up and prevent no scale-down.
 const expendable = -10
 
-// applicability has a mismatch for each node group of a pool, by the group's index. The mismatch is why no node of the
-// group can run the pod. It is empty if a node might run the pod.
+// applicability has one mismatch for each node group of a pool, by the group's index. The mismatch shows why no node of
+// the group can run the pod. An empty mismatch means that a node of the group might run the pod.
 type applicability []mismatch
 
-// Assessment is the part of a decision that is equal for all pods with the same alike.View and AzureFiles.
+// Assessment is the part of a decision that is equal for all pods with the same alike.View and Request.AzureFiles.
 type Assessment struct {
 	requests   corev1.ResourceList
 	applicable []applicability // by the index of the regular pool
-	asks       bool            // whether the pods' own constraints ask for a burst pool
+	asks       bool            // the result of asksForBurst
 	burst      []assessed      // by the index of the burst pool
 }
 
 // assessed has the reasons why the pods of an Assessment cannot use a burst pool.
 type assessed struct {
 	ineligible nodegroups.Reason // its code is empty if a virtual kubelet can run the pods
-	topology   string            // a label that the pods must be spread over and that the pool's nodes lack, or ""
+	topology   string            // the result of missingTopology
 }
 
-// Assess evaluates the view for all pods with the same alike.View and AzureFiles.
+// Assess returns the Assessment of the request's pod. It is also valid for pods with the same alike.View and
+// AzureFiles.
 func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	a := &Assessment{
 		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
@@ -55,9 +56,9 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// clocks returns the time from which the pod waits for a scale-up (clock), and when a node that fits the pod last
-// became usable (came). A node group declines the pod when this wait is long enough. clock is zero while the wait has
-// not begun, for example while nodes that fit the pod are upcoming.
+// clocks returns two times. clock is when the pod began to wait for a scale-up. It is zero while the pod does not wait
+// for a scale-up, for example because upcoming nodes fit the pod. When the pod has waited for long enough since clock,
+// a node group counts as declining the pod. came is when a node that fits the pod last became usable.
 func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
@@ -76,7 +77,7 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came
 }
 
-// seenFrom returns when the autoscaler begins to consider the pod; zero if it does so at once.
+// seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
 	delay := r.NewPodDelay
 	if text, ok := pod.Annotations[DelayAnnotation]; ok {
@@ -101,12 +102,12 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// IsNotApplicable reports whether the reason is that the nodes of a pool or a node group cannot run the pod. Such a
-// pool or group does not hold the gate.
+// IsNotApplicable reports whether the reason says that no node of a pool or node group can run the pod. Such a pool or
+// node group does not keep the gate closed.
 func IsNotApplicable(reason nodegroups.Reason) bool { return reason.Code == reasonNotApplicable.Code }
 
 // Groups returns the verdict of each node group of the regular pool with index i, by the group's index in the view.
-// Unlike Decide, it does not check the cycle's snapshot.
+// Unlike Decide, Groups does not compare the view with the scheduling cycle's snapshot.
 func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) []Verdict {
 	e := newEvaluation(r, &req, r.Assess(req, view), view, now)
 	verdicts := make([]Verdict, len(view.Pools[i].Groups))
@@ -119,8 +120,8 @@ func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) 
 	return verdicts
 }
 
-// regular returns the verdict for the regular pool with index i. It is the verdict of the node group with the highest
-// weight, with the earliest Until and the Declined of all groups.
+// regular returns the verdict for the regular pool with index i. The pool gets the verdict of the node group with the
+// highest weight. Until is the earliest Until of all groups, and Declined combines the lists of all groups.
 func (e *evaluation) regular(i int) Verdict {
 	p := &e.view.Pools[i]
 	answer := Verdict{Reason: reasonNoGroups, Closes: &ReasonUnknown} // for a pool without groups, which no source reports
@@ -145,9 +146,9 @@ func (e *evaluation) regular(i int) Verdict {
 	return answer
 }
 
-// weight orders the verdicts of a pool's groups. Groups that hold the gate come first: groups with upcoming nodes, then
-// groups that can grow, then the rest. After them come groups that declined the pod, then other groups that the pod
-// fits, then groups that it does not fit.
+// weight ranks the verdicts of a pool's node groups. Groups that keep the gate closed have the highest weights. Among
+// these, groups with upcoming nodes rank first, and groups that can grow rank second. Groups that declined the pod have
+// a lower weight. Groups whose nodes cannot run the pod have the lowest weight.
 func (v *Verdict) weight() int {
 	switch {
 	case v.Closes == &ReasonGrowing:
@@ -168,12 +169,12 @@ func (v *Verdict) weight() int {
 func (e *evaluation) group(i, k int) Verdict {
 	g := &e.view.Pools[i].Groups[k]
 	if !e.a.applicable[i][k].none() {
-		return Verdict{Open: true, Reason: reasonNotApplicable} // regular adds the detail if this verdict is shown
+		return Verdict{Open: true, Reason: reasonNotApplicable} // if the pool gets this verdict, regular adds the detail
 	}
 	switch {
 	case g.State == nodegroups.Full:
-		// A group that is Full because of a backoff can grow again when the backoff ends. Until is not set for that
-		// change, because the change opens no closed gate.
+		// If a group is Full because of a backoff, it can grow again after the backoff. Until does not include that
+		// time, because the change cannot open a gate.
 		return Verdict{Open: true, Reason: g.Reason}
 	case g.State == nodegroups.Growing:
 		return Verdict{Reason: g.Reason, Closes: &ReasonGrowing, Until: g.Until}
@@ -189,8 +190,8 @@ func (e *evaluation) group(i, k int) Verdict {
 	return Verdict{Reason: g.Reason, Closes: &ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
 }
 
-// growth returns the verdict for a group that can grow. The group holds the gate unless it cannot, or does not, grow
-// for the pod.
+// growth returns the verdict for a group in state CanGrow. The verdict is open if the pod exceeds the group's remaining
+// limits, or if the group declined the pod. Otherwise, the group keeps the gate closed.
 func (e *evaluation) growth(i, k int) Verdict {
 	p := &e.view.Pools[i]
 	g := &p.Groups[k]
@@ -219,20 +220,21 @@ func (e *evaluation) growth(i, k int) Verdict {
 	return v
 }
 
-// opened returns the verdict of a group that does not hold the gate, for the reason with the detail.
+// opened returns an open verdict with the reason and the detail.
 func opened(reason nodegroups.Reason, detail string) Verdict {
 	return Verdict{Open: true, Reason: reason.With("%s", detail)}
 }
 
-// DeclineKey identifies a node group by the index of its pool and its own name.
+// DeclineKey returns a key for a node group: the index of the group's pool and the name of the group.
 func DeclineKey(pool int, group string) string { return fmt.Sprintf("%d/%s", pool, group) }
 
-// beyond returns the first request, in the order of the names, that exceeds what the group may still order, or "".
+// beyond describes the first request, sorted by resource name, that exceeds the group's remaining limits. It returns ""
+// if there is none.
 func beyond(requests, remaining corev1.ResourceList) string {
 	if len(remaining) == 0 {
 		return ""
 	}
-	var first corev1.ResourceName // the first name in sorted order, so that the message does not change
+	var first corev1.ResourceName // the first name in sorted order, so that the message is always the same
 	for name, request := range requests {
 		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 && (first == "" || name < first) {
 			first = name

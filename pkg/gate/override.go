@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	// OverrideConfigMap is the name of the ConfigMap in the scheduler's namespace with which an operator overrides the
-	// gate.
+	// OverrideConfigMap is the name of a ConfigMap in the scheduler's namespace. With this ConfigMap, an operator
+	// overrides all gates.
 	OverrideConfigMap = "pool-priority-override"
 	// overrideGateKey and overrideUntilKey are the only keys that the ConfigMap may have.
 	overrideGateKey, overrideUntilKey = "gate", "until"
 )
 
-// OverriddenGate is an operator's override of the gate.
+// OverriddenGate is a value of Override.Gate.
 type OverriddenGate string
 
 const (
 	// OverrideClosed closes all burst pools for all pods.
 	OverrideClosed OverriddenGate = "Closed"
-	// OverrideOpen opens all burst pools for all pods that may burst at all, as if the pods had waited for waitLimit.
+	// OverrideOpen ignores the earlier pools: it opens the burst pools as if each pod had waited for waitLimit. All
+	// other checks still apply.
 	OverrideOpen OverriddenGate = "Open"
-	// OverrideUnread closes all gates until the override has been read. A starting scheduler must not let in pods that
-	// the previous scheduler held.
+	// OverrideUnread closes all gates until the scheduler has read the ConfigMap. Otherwise, a restarted scheduler
+	// could let in pods that the value Closed keeps out.
 	OverrideUnread OverriddenGate = "Unread"
 )
 
@@ -35,7 +36,7 @@ const (
 type Override struct {
 	// Gate is OverrideClosed, OverrideOpen or OverrideUnread. Any other value overrides nothing.
 	Gate OverriddenGate `json:"gate,omitempty"`
-	// Until is when the override ends; zero if it lasts until it is removed.
+	// Until is when the override ends; zero if the override lasts until an operator removes it.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -55,8 +56,8 @@ func (o Override) String() string {
 	return string(o.Gate) + " until " + o.Until.UTC().Format(time.RFC3339)
 }
 
-// ParseOverride parses the ConfigMap. It rejects unknown keys and values, so that a misspelt override is not taken for
-// a different one.
+// ParseOverride parses the ConfigMap. Unknown keys and values are errors, so that a misspelt override never has another
+// meaning.
 func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	o := Override{Gate: OverriddenGate(strings.TrimSpace(cm.Data[overrideGateKey]))}
 	if o.Gate != OverrideClosed && o.Gate != OverrideOpen {
@@ -65,7 +66,7 @@ func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	if until, ok := cm.Data[overrideUntilKey]; ok {
 		var err error
 		if o.Until, err = time.Parse(time.RFC3339, strings.TrimSpace(until)); err != nil || o.Until.IsZero() {
-			return Override{}, fmt.Errorf("%s: the value is %q; write a time as 2026-11-21T10:00:00Z, or remove the key", overrideUntilKey, until)
+			return Override{}, fmt.Errorf("%s: the value is %q; write a time such as 2026-11-21T10:00:00Z, or remove the key", overrideUntilKey, until)
 		}
 	}
 	for _, key := range append(slices.Sorted(maps.Keys(cm.Data)), slices.Sorted(maps.Keys(cm.BinaryData))...) {
@@ -76,7 +77,7 @@ func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	return o, nil
 }
 
-// overridden applies the override to the verdict v, and reports whether there is an override.
+// overridden applies the override to the verdict v, and reports whether an override is in force.
 func (r *Rule) overridden(v Verdict, now time.Time) (Verdict, bool) {
 	switch r.Override.At(now) {
 	case OverrideClosed:

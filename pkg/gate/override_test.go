@@ -101,7 +101,7 @@ func TestParseOverride(t *testing.T) {
 		{name: "empty", err: `gate: the value is ""; set Closed or Open`},
 		{name: "another word", data: map[string]string{"gate": "closed"}, err: `gate: the value is "closed"; set Closed or Open`},
 		{name: "our own word", data: map[string]string{"gate": "Unread"}, err: `gate: the value is "Unread"; set Closed or Open`},
-		{name: "not a time", data: map[string]string{"gate": "Open", "until": "2h"}, err: `until: the value is "2h"; write a time as 2026-11-21T10:00:00Z, or remove the key`},
+		{name: "not a time", data: map[string]string{"gate": "Open", "until": "2h"}, err: `until: the value is "2h"; write a time such as 2026-11-21T10:00:00Z, or remove the key`},
 		{name: "an empty time", data: map[string]string{"gate": "Open", "until": ""}, err: `until: the value is ""`},
 		{name: "no time at all", data: map[string]string{"gate": "Open", "until": "0001-01-01T00:00:00Z"}, err: `until: the value is "0001-01-01T00:00:00Z"`},
 		{name: "a misspelt key", data: map[string]string{"gate": "Closed", "untli": "2026-11-21T10:00:00Z"}, err: "untli: unknown key; the keys are gate and until"},

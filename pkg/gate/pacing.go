@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// maxStarting bounds how many pods of an owner that counts failures may be starting while the pool is beyond its
-	// recent concurrency. The bound is one if no pod has started in the last ten minutes, or since a refusal.
+	// maxStarting is the maximum number of starting pods of an owner that counts failures, once the pool exceeds
+	// Pacing.Recent. The maximum is 1 if no pod has started in the last ten minutes or since the last refusal.
 	maxStarting = 2
-	// maxRefused bounds how many pods of an owner that counts failures may be refused in a day. It is half of the
+	// maxRefused is the maximum number of refused pods in a day of an owner that counts failures. It is half of the
 	// default backoffLimit of Jobs.
 	maxRefused = 3
 )
 
-// pacing closes the gate to a pod whose owner counts failures, such as a Job, while too many of the owner's pods are
-// starting or were refused. The owner's pods are not limited while the pool stays within the number of pods and CPUs
-// that ran at once recently. Beyond that, the provider's quota is unknown, and only a few pods try it at a time.
+// pacing limits the pods of an owner that counts failures, such as a Job. It closes the gate while too many of the
+// owner's pods are starting or were refused. There is no limit while the pool stays within Pacing.Recent, the pods and
+// CPUs that ran at the same time recently. Above Pacing.Recent, the provider's quota is unknown, and only a few of the
+// owner's pods may start at a time.
 func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	if !breaker.CountsFailures(e.req.Pod) {
 		return v
@@ -60,14 +61,14 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 		v = closed(ReasonRateLimited, fmt.Sprintf("%d of %s %s are starting", starting, owner.Kind, owner.Name))
 		v.Until = accepted
 	default:
-		v = closed(ReasonFailureLimit, fmt.Sprintf("within a day, %d pods of %s %s were refused or did not start in time: closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
+		v = closed(ReasonFailureLimit, fmt.Sprintf("within a day, %d pods of %s %s were refused or did not start in time; the gate stays closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
 			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU)))
 		v.Until = forgotten
 	}
 	return v
 }
 
-// countAfter returns how many of the times are after now, and the earliest of these; zero if there is none.
+// countAfter returns the number of times after now, and the earliest time after now; zero if there is none.
 func countAfter(times []time.Time, now time.Time) (n int, first time.Time) {
 	for _, at := range times {
 		if now.Before(at) {

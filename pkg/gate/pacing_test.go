@@ -113,7 +113,7 @@ func TestPaced(t *testing.T) {
 					t.Errorf("the next pool, for a pod whose turn comes: %+v", second)
 				}
 			case "FailureLimit":
-				if !v.Until.Equal(now.Add(time.Hour)) || !strings.Contains(v.Reason.Detail, "within a day, 3 pods of Job sums were refused or did not start in time: closed until 2026-11-21T11:00:00Z, or until the pool has run more than 8 pods and 8 CPUs") || v.Passes() {
+				if !v.Until.Equal(now.Add(time.Hour)) || !strings.Contains(v.Reason.Detail, "within a day, 3 pods of Job sums were refused or did not start in time; the gate stays closed until 2026-11-21T11:00:00Z, or until the pool has run more than 8 pods and 8 CPUs") || v.Passes() {
 					t.Errorf("%+v", v)
 				}
 				if !second.Open {

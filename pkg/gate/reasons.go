@@ -8,15 +8,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Kind classifies reasons by what they mean for a pod.
+// Kind is a class of reasons. It shows what a reason means for a pod.
 type Kind int
 
 const (
 	// Earlier means that the gate is closed because an earlier pool can grow, is growing, or is Unknown.
 	Earlier Kind = iota + 1
-	// Momentary means that the gate is closed for seconds. No pod is preempted because of such a reason.
+	// Momentary means that the gate is likely to open within seconds. While it is closed for such a reason, the
+	// scheduler preempts no pods for the held pod.
 	Momentary
-	// Waiting means that the gate is closed for longer than seconds, and may open without any change of the pod.
+	// Waiting means that the gate stays closed for more than a few seconds. It may open without a change of the pod.
 	Waiting
 	// Lasting means that the gate is closed until the pod, its namespace or the configuration changes.
 	Lasting
@@ -24,7 +25,7 @@ const (
 	Open
 	// OfNode means that the node cannot be used, whether or not the gate is open.
 	OfNode
-	// OfPool means that a regular pool, or one of its node groups, does not hold the gate.
+	// OfPool means that a regular pool, or one of its node groups, does not keep the gate closed.
 	OfPool
 )
 
@@ -32,11 +33,11 @@ const (
 type Entry struct {
 	nodegroups.Reason
 	Kind Kind
-	// Hint is advice for the user, if the kind is Lasting.
+	// Hint is advice for the user. Only reasons of the kind Lasting have a hint.
 	Hint string
 }
 
-// table has all reasons; define adds a row.
+// table has a row for each reason. The function define adds a row.
 var table []Entry
 
 func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
@@ -45,8 +46,8 @@ func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
 	return reason
 }
 
-// These are the reasons. If InCondition reports true for the kind of a reason, the reason's sentence completes "0/5
-// nodes are available: 1 …". No such sentence contains another such sentence.
+// These are the reasons. If a reason's kind is InCondition, kube-scheduler writes the sentence after "0/5 nodes are
+// available: 1 …". None of these sentences contains another of them.
 var (
 	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
 	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")
@@ -61,7 +62,7 @@ var (
 
 	ReasonProviderRefusing = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
 	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tested with one other pod", "")
-	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failed pods as a Job does", "")
+	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of an owner that counts failed pods, such as a Job", "")
 	ReasonBudgetSpent      = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod", "")
 	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
 
@@ -70,13 +71,13 @@ var (
 	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod may not use: its annotation poolpriority.dev/burst is neither Never nor Always",
 		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
 	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack the topologyKey of a DoNotSchedule spread constraint of the pod",
-		"it may burst if its topologySpreadConstraints do not use that label, or use it with ScheduleAnyway")
+		"it may burst if its topologySpreadConstraints with that topologyKey are removed or set to ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",
-		"change what the provider refuses in the workload's template")
+		"change the part of the workload's template that the provider refuses")
 	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool whose namespaceSelector does not match the pod's namespace",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
-		"it may burst if it requests less: the pool's field largest sets the maximum")
+		"it may burst if it requests no more than the pool's field largest allows")
 	reasonsUnsupported = defineUnsupported() // by the code of the aci.Feature
 
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
@@ -88,13 +89,13 @@ var (
 	reasonNotApplicable = define(OfPool, "NotApplicable", "the pool's nodes cannot run the pod", "")
 	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
-	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for unknownGrace: it counts as full", "")
+	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool counts as full, because its capacity has been unknown for unknownGrace", "")
 	reasonNoGroups      = define(OfPool, "NoGroups", "the scheduler has no data about the pool yet", "")
 
-	// ReasonBetterPool is for nodes ranked below a pool that has room. ReasonInNoBurstPool is for nodes of a virtual
-	// kubelet that no burst pool lists. ReasonAwaitsGateTaint is for burst nodes that the controller is about to taint.
-	// ReasonNotAvailable is for burst nodes that are not ready or are cordoned.
-	ReasonBetterPool      = define(OfNode, "BetterPool", "node(s) in a pool ranked below one that has room", "")
+	// ReasonBetterPool is for nodes that rank below a pool with room. ReasonInNoBurstPool is for virtual-kubelet nodes
+	// outside of every burst pool. ReasonAwaitsGateTaint is for new burst nodes to which the controller has not added
+	// the gate taint yet. ReasonNotAvailable is for burst nodes that are not ready or are cordoned.
+	ReasonBetterPool      = define(OfNode, "BetterPool", "node(s) in a pool ranked below a pool with room", "")
 	ReasonInNoBurstPool   = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
 	ReasonAwaitsGateTaint = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
 	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are cordoned or not ready", "")
@@ -120,21 +121,21 @@ func Lookup(code string) Entry {
 	return Entry{}
 }
 
-// Reasons returns the rows whose kind matches, without details.
+// Reasons returns the rows for whose kind the function match returns true. Their reasons have no details.
 func Reasons(match func(Kind) bool) []Entry {
 	return slices.DeleteFunc(slices.Clone(table), func(e Entry) bool { return !match(e.Kind) })
 }
 
-// Closes reports whether a gate is closed for reasons of the kind.
+// Closes reports whether reasons of this kind close the gate.
 func (k Kind) Closes() bool { return k == Earlier || k == Momentary || k == Waiting || k == Lasting }
 
-// Opens reports whether a gate is open for reasons of the kind.
+// Opens reports whether reasons of this kind open the gate.
 func (k Kind) Opens() bool { return k == Open }
 
-// MayOpen reports whether a gate that is closed for reasons of the kind may open without any change of the pod.
+// MayOpen reports whether a gate that is closed for a reason of this kind may open while the pod stays the same.
 func (k Kind) MayOpen() bool { return k.Closes() && k != Lasting }
 
-// InCondition reports whether the scheduler writes sentences of this kind into a pod's condition.
+// InCondition reports whether the scheduler writes the sentences of this kind into the pod's condition PodScheduled.
 func (k Kind) InCondition() bool { return k.Closes() || k == OfNode }
 
 // OfEarlierPool reports whether the reason closes a gate because of an earlier pool.

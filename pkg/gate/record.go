@@ -9,24 +9,26 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// DecisionAnnotation is the pod annotation with the reason for a pod's placement in a burst pool. Its value is a Record
-// in JSON. The scheduler writes the annotation in the Binding.
+// DecisionAnnotation is the pod annotation that shows why the gate let the pod into a burst pool. The annotation's
+// value is a Record in JSON. The scheduler writes the annotation in the Binding.
 const DecisionAnnotation = "poolpriority.dev/decision"
 
-// Record has the reason for a pod's placement in a burst pool.
+// Record shows why the gate let a pod into a burst pool.
 type Record struct {
 	// Reason is the code of the verdict's reason.
 	Reason string `json:"reason"`
-	// Observed is set if only mode: Observe opened the gate. The reason is why the gate would have been closed.
+	// Observed is set if the gate was open only because of mode: Observe. Reason is then why mode: Enforce would have
+	// closed the gate.
 	Observed bool `json:"observed,omitempty"`
-	// Waited is how long the pod had been unschedulable, formatted as a time.Duration; empty if it had not been
+	// Waited is how long the pod was unschedulable, formatted as a time.Duration; empty if the pod was never
 	// unschedulable.
 	Waited string `json:"waited,omitempty"`
-	// Pools has the codes of the regular pools' reasons, by the pools' names.
+	// Pools has the code of each regular pool's reason, by the pool's name.
 	Pools map[string]string `json:"pools,omitempty"`
 }
 
-// Record returns why the decision lets the pod into the burst pool with index i, after a wait of the given duration.
+// Record returns why the decision lets the pod into the burst pool with index i. waited is how long the pod was
+// unschedulable.
 func (d *Decision) Record(pools pool.List, i int, waited time.Duration) Record {
 	v := &d.Burst[i]
 	r := Record{Reason: v.Reason.Code, Observed: v.Observed}

@@ -8,10 +8,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// azureFilesInTree is the in-tree provisioner of Azure Files. The CSI driver aci.AzureFilesDriver provisions them, too.
+// azureFilesInTree is the in-tree provisioner of Azure Files volumes. The CSI driver aci.AzureFilesDriver also
+// provisions Azure Files volumes.
 const azureFilesInTree = "kubernetes.io/azure-file"
 
-// Volumes looks up the volumes and provisioners behind the PersistentVolumeClaims of pods.
+// Volumes looks up PersistentVolumeClaims, PersistentVolumes and the provisioners of StorageClasses.
 type Volumes struct {
 	// PVC and Volume return nil if the object does not exist. Provisioner returns the provisioner of the StorageClass
 	// with the name, or "".
@@ -20,8 +21,8 @@ type Volumes struct {
 	Provisioner func(class string) string
 }
 
-// LooksAtVolumes reports whether the gate of a burst pool can depend on the volumes behind a pod's claims. Only virtual
-// nodes v2 on Azure Container Instances run pods with such volumes.
+// LooksAtVolumes reports whether any gate depends on the type of a pod's persistent volumes. On Azure Container
+// Instances, only virtual nodes v2 run pods with persistent volumes.
 func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	for i := range pools.Burst() {
 		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].NodeTemplates) {
@@ -31,8 +32,8 @@ func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	return false
 }
 
-// AzureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. For a claim that is not
-// bound yet, the provisioner of its StorageClass decides.
+// AzureFiles reports whether the pod has persistent volumes and all of them are Azure Files volumes. For an unbound
+// PersistentVolumeClaim, AzureFiles checks the provisioner of the claim's StorageClass.
 func (v *Volumes) AzureFiles(pod *corev1.Pod) bool {
 	found := false
 	for i := range pod.Spec.Volumes {

@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// BurstAnnotation is the pod annotation that sets whether a workload may burst.
+	// BurstAnnotation is the pod annotation that sets whether the pod may use burst pools.
 	BurstAnnotation = "poolpriority.dev/burst"
-	// BurstNever is the value of BurstAnnotation that opts out. Any unknown value opts out, too.
+	// BurstNever is the value of BurstAnnotation that closes all gates to the pod. An unknown value has the same
+	// effect.
 	BurstNever = "Never"
-	// BurstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
+	// BurstAlways is the value of BurstAnnotation that skips the check whether a virtual kubelet can run the pod.
 	BurstAlways = "Always"
 )
 
@@ -59,7 +60,7 @@ func (p *Pool) StartWithin() time.Duration {
 	return p.Burst.StartWithin.Duration
 }
 
-// SelectsNamespaces reports whether any burst pool accepts pods of some namespaces only.
+// SelectsNamespaces reports whether any burst pool has a namespaceSelector.
 func (l List) SelectsNamespaces() bool { return l.selective }
 
 // NotSelecting reports, by the pool's index, whether a burst pool's namespaceSelector excludes the namespace. An

@@ -16,7 +16,8 @@ func (l List) GateTaint() corev1.Taint {
 	return corev1.Taint{Key: configv1.GateTaintKey, Value: l.installation, Effect: corev1.TaintEffectNoSchedule}
 }
 
-// Owns reports whether the taint is the installation's gate taint, whatever its effect.
+// Owns reports whether the taint has the key and the value of the installation's gate taint. The taint's effect does
+// not matter.
 func (l List) Owns(t corev1.Taint) bool {
 	return t.Key == configv1.GateTaintKey && t.Value == l.installation
 }
@@ -26,8 +27,9 @@ func (l List) HasGateTaint(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return IsGateTaint(t) && l.Owns(t) })
 }
 
-// OtherOf returns the name of the other installation whose gate taint the node has, or "". Such a node cannot have our
-// gate taint as well, because the API server allows only one taint for each key and effect.
+// OtherOf returns the name of another installation if the node has that installation's gate taint, and "" otherwise.
+// Such a node cannot also have this installation's gate taint, because the API server allows only one taint for each
+// key and effect.
 func (l List) OtherOf(node *corev1.Node) string {
 	for _, t := range node.Spec.Taints {
 		if IsGateTaint(t) && !l.Owns(t) {
@@ -37,8 +39,8 @@ func (l List) OtherOf(node *corev1.Node) string {
 	return ""
 }
 
-// Tolerations returns the tolerations that pods get for the nodes of a burst pool: the configured tolerations, and the
-// toleration of the installation's gate taint. A pod gets them once it is bound, never before.
+// Tolerations returns the configured tolerations of a burst pool and a toleration of the installation's gate taint. The
+// controller adds these tolerations to a pod only after the pod is bound.
 func (p *Pool) Tolerations() []corev1.Toleration {
 	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
 		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpEqual, Value: p.installation, Effect: corev1.TaintEffectNoSchedule,
@@ -50,6 +52,6 @@ func IsGateTaint(t corev1.Taint) bool {
 	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// HasGateTaint reports whether the node has the gate taint of any installation. Autoscalers and other schedulers expect
-// no pod to fit on such a node.
+// HasGateTaint reports whether the node has the gate taint of any installation. Autoscalers and other schedulers then
+// assume that no pod fits on the node.
 func HasGateTaint(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }

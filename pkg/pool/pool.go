@@ -1,5 +1,5 @@
-// Package pool implements the ordered list of node pools. It determines which pool a node belongs to and how the pools
-// rank.
+// Package pool implements the ordered list of node pools. It determines the pool of each node and the rank of each
+// pool.
 package pool
 
 import (
@@ -27,29 +27,30 @@ const (
 	None = -1
 )
 
-// Rank is a place in the order: 0 is the most preferred.
+// Rank is a place in the order of the nodes. Rank 0 is the most preferred.
 type Rank int
 
-// Excluded is the rank of nodes that are never used. These are the nodes of a virtual kubelet in no burst pool.
+// Excluded is the rank of virtual-kubelet nodes that are in no burst pool. The scheduler never uses these nodes.
 const Excluded Rank = -1
 
 // Pool is an entry of the list. It must not be changed.
 type Pool struct {
 	configv1.Pool
 	selector   labels.Selector
-	namespaces labels.Selector // of a burst pool; nil selects all namespaces
-	limits     Limits          // of a burst pool
-	// Graces has the pool's own graces or, where the pool sets none, the graces for all pools.
+	namespaces labels.Selector // the namespaceSelector of a burst pool; nil selects all namespaces
+	limits     Limits          // the budget of a burst pool
+	// Graces has the pool's own graces. A grace that the pool does not set has the value that applies to all pools.
 	Graces Graces
 	// installation is the name of the list's installation.
 	installation string
 }
 
-// Graces bound how long a node group holds the gate: Provision while ordered nodes are not usable, Backoff while the
-// autoscaler backs off, and Decline while the autoscaler could scale the group up but does not.
+// Graces limit how long a node group keeps the gate closed. Provision applies while ordered nodes are not usable yet.
+// Backoff applies while the autoscaler backs off. Decline applies while the autoscaler could scale the group up but
+// does not.
 type Graces struct{ Provision, Backoff, Decline time.Duration }
 
-// gracesOf returns the graces of the pool. Where the pool sets none, the settings for all pools apply.
+// gracesOf returns the graces of the pool. all has the values of the graces that the pool does not set.
 func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
 	own := p.Capacity
 	if own == nil {
@@ -65,13 +66,13 @@ func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
 type List struct {
 	pools     []Pool
 	regular   int
-	selective bool // whether any burst pool accepts pods of some namespaces only
+	selective bool // whether any burst pool has a namespaceSelector
 	// installation is the name of the installation that the list belongs to.
 	installation string
 }
 
-// ListOf returns the list of the pools in the arguments. The arguments must be validated. A selector that does not
-// parse is an error.
+// ListOf returns the list of the pools in the arguments. The arguments must be validated. ListOf returns an error if it
+// cannot parse a selector.
 func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 	l := List{pools: make([]Pool, len(args.Pools)), installation: cmp.Or(args.Installation, configv1.DefaultInstallation)}
 	for i := range args.Pools {
@@ -94,8 +95,8 @@ func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 // Len returns the number of pools.
 func (l List) Len() int { return len(l.pools) }
 
-// Regular returns the number of regular pools. Regular pools have the indices below this number, and burst pools have
-// the other indices.
+// Regular returns the number of regular pools. Regular pools have the indices below this number. All other indices
+// belong to burst pools.
 func (l List) Regular() int { return l.regular }
 
 // HasBurst reports whether there is a burst pool.
@@ -115,8 +116,8 @@ func (l List) Burst() iter.Seq[int] {
 	}
 }
 
-// Of returns the index of the pool that a node with these labels belongs to, or None. That pool is the first whose
-// selector matches.
+// Of returns the index of the pool that a node with these labels belongs to, or None. A node belongs to the first pool
+// whose selector matches its labels.
 func (l List) Of(nodeLabels map[string]string) int {
 	set := labels.Set(nodeLabels)
 	for i := range l.pools {
@@ -181,7 +182,7 @@ func (l List) RankAt(i int) Rank {
 	return Rank(i)
 }
 
-// IsBurstRank reports whether the rank is a burst pool's.
+// IsBurstRank reports whether the rank is the rank of a burst pool.
 func (l List) IsBurstRank(r Rank) bool { return int(r) > l.regular }
 
 // PoolAt returns the index of the pool that has the rank, or None for the rank of nodes in no pool.
@@ -196,8 +197,8 @@ func (l List) PoolAt(r Rank) int {
 	}
 }
 
-// Template returns the configured labels, taints and allocatable resources of a new node of the pool's node group with
-// the name. It returns nil if the configuration has none.
+// Template returns a new node of the given node group, with the configured labels, taints and allocatable resources. It
+// returns nil if no nodeTemplate is configured for the group.
 func (p *Pool) Template(group string) *corev1.Node {
 	template := p.template(group)
 	if template == nil {
@@ -217,8 +218,8 @@ func (p *Pool) Template(group string) *corev1.Node {
 	}
 }
 
-// template returns the first of the pool's nodeTemplates for node groups that matches the group's name, or else the
-// pool's own nodeTemplate.
+// template returns the first entry of clusterAutoscaler.nodeTemplates that matches the group's name. If no entry
+// matches, it returns the pool's own nodeTemplate.
 func (p *Pool) template(group string) *configv1.NodeTemplate {
 	if p.ClusterAutoscaler != nil {
 		for i := range p.ClusterAutoscaler.NodeTemplates {

@@ -13,11 +13,11 @@ import (
 )
 
 // Register adds PoolPriorityArgs to the scheduler's scheme. The scheduler then decodes the arguments strictly, sets
-// their defaults, and writes them with --write-config-to. Register must run before a configuration is read, because the
-// scheduler would otherwise give the plugin undecoded bytes.
+// their defaults, and writes them with --write-config-to. Register must run before the scheduler reads a configuration.
+// Otherwise, the plugin gets its arguments as undecoded bytes.
 func Register() {
-	// The first scheme decodes files, the second converts plugin arguments between versions. One Go type is both the v1
-	// and the internal version.
+	// The first scheme decodes files, and the second converts plugin arguments between versions. PoolPriorityArgs is
+	// both the v1 version and the internal version.
 	for _, s := range []*runtime.Scheme{schedscheme.Scheme, schedconversion.GetPluginArgConversionScheme()} {
 		for _, gv := range []schema.GroupVersion{schedconfigv1.SchemeGroupVersion, schedconfig.SchemeGroupVersion} {
 			s.AddKnownTypes(gv, &configv1.PoolPriorityArgs{})

@@ -15,10 +15,10 @@ const (
 	stockLease = "kube-scheduler"
 )
 
-// InstallationOf returns the name of the installation: the name of its leader's lease (leaderElection.resourceName). A
-// name that cannot be the value of a taint is an error.
+// InstallationOf returns the name of the installation, which is the name of the leader's lease
+// (leaderElection.resourceName). It returns an error if the name cannot be the value of a taint.
 func InstallationOf(lease string) (string, *field.Error) {
-	if lease == "" || lease == stockLease { // without leader election, the default is left in place and no process holds this lease
+	if lease == "" || lease == stockLease { // without leader election, resourceName keeps this default and no process uses the lease
 		return DefaultInstallation, nil
 	}
 	if errs := utilvalidation.IsValidLabelValue(lease); len(errs) > 0 {

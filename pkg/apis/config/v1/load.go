@@ -18,19 +18,19 @@ import (
 // PluginName is the name of the plugin that PoolPriorityArgs configures.
 const PluginName = "PoolPriority"
 
-// ConfigAnnotation is the annotation of the scheduler's and the controller's pods that holds their
-// KubeSchedulerConfiguration. A downwardAPI volume mounts its value as a file. The annotation is in the pod template,
-// so that each ReplicaSet keeps the configuration that it was created with. The API server limits the annotations of an
+// ConfigAnnotation is an annotation of the scheduler's and the controller's pods. Its value is their
+// KubeSchedulerConfiguration, which a downwardAPI volume mounts as a file. The annotation is in the pod template, so
+// that each ReplicaSet keeps the configuration that it was created with. The API server limits the annotations of an
 // object to 256 KiB.
 const ConfigAnnotation = "poolpriority.dev/config"
 
-// ErrEmpty is returned for an empty configuration file. If the annotation is missing, the downwardAPI volume has an
-// empty file.
+// ErrEmpty is the error for an empty configuration file. If the pod has no ConfigAnnotation, the file in the
+// downwardAPI volume is empty.
 var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
-	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config beside it")
+	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config in the same kustomization")
 
-// Load reads a KubeSchedulerConfiguration as Decode does. It returns the profile that configures the plugin, and the
-// plugin's arguments in this profile, defaulted and validated. The profile must have a schedulerName.
+// Load decodes a KubeSchedulerConfiguration with Decode. It returns the profile that configures the plugin, and the
+// plugin's arguments in this profile. The arguments are defaulted and validated. The profile must have a schedulerName.
 func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error) {
 	config, err := Decode(data)
 	if err != nil {
@@ -49,7 +49,7 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	}
 	profile := &config.Profiles[i]
 	if nameOf(profile) == "" {
-		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each needs a name")
+		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each profile needs a schedulerName")
 	}
 	args := argsOf(profile)
 	if err := Validate(args).ToAggregate(); err != nil {
@@ -66,8 +66,8 @@ func Configures(config *configv1.KubeSchedulerConfiguration) bool {
 	return slices.ContainsFunc(config.Profiles, configures)
 }
 
-// CheckProfiles returns an error if several profiles configure the plugin. They would overwrite each other's published
-// state of the pools, and the controller serves only one list of pools.
+// CheckProfiles returns an error if several profiles configure the plugin. Such profiles would overwrite each other's
+// published state of the pools, and the controller supports only one list of pools.
 func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 	var names []string
 	for i := range config.Profiles {
@@ -83,9 +83,9 @@ func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 
 // Decode reads a KubeSchedulerConfiguration without the scheduler's own packages. Like the scheduler's decoder, it
 // rejects unknown and duplicate fields, also in the arguments of Kubernetes' own plugins and of PoolPriority. For an
-// empty configuration it returns ErrEmpty. In every profile that enables the plugin, it adds missing arguments of
-// PoolPriority and sets their defaults. Apart from that, it sets only one default: the schedulerName of a single
-// profile.
+// empty configuration it returns ErrEmpty. Decode sets the defaults of PoolPriority's arguments in every profile. If a
+// profile enables the plugin without arguments, Decode adds arguments. If there is only one profile, Decode sets the
+// default of its schedulerName. It sets no other defaults.
 func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, ErrEmpty
@@ -107,8 +107,8 @@ func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return config, nil
 }
 
-// newScheme returns a scheme with the types that a configuration may contain. It lists them itself: in a program that
-// links the scheduler, configv1.AddToScheme would add the scheduler's defaults and conversions, too.
+// newScheme returns a scheme with the types that a configuration may contain. It does not call configv1.AddToScheme: in
+// a program that links the scheduler, AddToScheme also adds the scheduler's defaults and conversions.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(configv1.SchemeGroupVersion,
@@ -126,8 +126,8 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// setDefaultArgs sets the defaults of the plugin's arguments in the profile. It adds the arguments if the profile
-// enables the plugin and has none.
+// setDefaultArgs sets the defaults of the plugin's arguments in the profile. If the profile enables the plugin without
+// arguments, setDefaultArgs adds arguments first.
 func setDefaultArgs(profile *configv1.KubeSchedulerProfile) {
 	args := argsOf(profile)
 	if args == nil {
@@ -153,7 +153,7 @@ func enables(profile *configv1.KubeSchedulerProfile) bool {
 	})
 }
 
-// argsOf returns the plugin's arguments in the profile; nil if it has none.
+// argsOf returns the plugin's arguments in the profile; nil if the profile has none.
 func argsOf(profile *configv1.KubeSchedulerProfile) *PoolPriorityArgs {
 	for _, plugin := range profile.PluginConfig {
 		if args, ok := plugin.Args.Object.(*PoolPriorityArgs); ok && plugin.Name == PluginName {

@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// NamespaceVariable is the environment variable with the pod's namespace, which the manifests set.
+	// NamespaceVariable is the environment variable in which the manifests pass the pod's namespace.
 	NamespaceVariable = "POD_NAMESPACE"
-	// StatusName is the name of the ConfigMap in which the leader publishes the pools' states, unless the arguments
-	// name another.
+	// StatusName is the default name of the ConfigMap in which the leader publishes the pools' states.
 	StatusName = "pool-priority-status"
 
 	outsideCluster = "pool-priority-system"
 )
 
-// serviceAccountNamespace is where the kubelet puts the namespace of a pod's ServiceAccount. It is a variable for
-// tests.
+// serviceAccountNamespace is the path of the file in which the kubelet writes the pod's namespace. Tests change the
+// path.
 var serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// PodNamespace returns the namespace of this process's leases and published state. It is the value of POD_NAMESPACE, or
-// else the namespace of the pod's ServiceAccount, or else, outside of a cluster, pool-priority-system.
+// PodNamespace returns the namespace of this process's leases and published state. It returns the value of
+// POD_NAMESPACE or, if that is empty, the namespace of the pod's ServiceAccount. Outside of a cluster, it returns
+// pool-priority-system.
 func PodNamespace() string {
 	mounted, _ := os.ReadFile(serviceAccountNamespace) // empty outside of a pod
 	return cmp.Or(os.Getenv(NamespaceVariable), strings.TrimSpace(string(mounted)), outsideCluster)

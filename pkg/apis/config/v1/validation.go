@@ -17,11 +17,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// minStaleAfter is the time of three writes of the cluster autoscaler, which writes its status every 10 s.
+// minStaleAfter is three times the interval at which the cluster autoscaler writes its status (10 s).
 const minStaleAfter = 30 * time.Second
 
-// Validate returns all errors in args. Each has the path of its field and says how to correct it. The arguments must be
-// defaulted.
+// Validate returns all errors in args. Each error has the path of the wrong field and says how to correct the field.
+// The arguments must be defaulted.
 func Validate(args *PoolPriorityArgs) field.ErrorList {
 	var errs field.ErrorList
 	errs = oneOf(errs, field.NewPath("order"), args.Order, OrderStrict, OrderPreferred)
@@ -231,7 +231,7 @@ type duration struct {
 	name     string
 	value    *metav1.Duration
 	min, max time.Duration
-	zero     string // the words for an allowed 0 in the error; empty if the value must not be 0
+	zero     string // the description of the value 0 in the error; empty if the value must not be 0
 }
 
 func validateDurations(p *field.Path, durations []duration) field.ErrorList {
@@ -290,7 +290,7 @@ func when(errs field.ErrorList, wrong bool, err *field.Error) field.ErrorList {
 	return errs
 }
 
-// oneOf adds an error unless the value is one of the supported values.
+// oneOf adds an error if the value is not one of the supported values.
 func oneOf[T ~string](errs field.ErrorList, p *field.Path, value T, supported ...T) field.ErrorList {
 	return when(errs, !slices.Contains(supported, value), field.NotSupported(p, value, supported))
 }
