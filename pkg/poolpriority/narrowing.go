@@ -17,8 +17,8 @@ import (
 type narrowing struct {
 	framework.Framework
 	pl         *PoolPriority
-	preemption *defaultpreemption.DefaultPreemption // nil: the profile does not enable it
-	lowerOnly  bool                                 // PostFilter plugins preempt only pods of lower priority, if they preempt any
+	preemption *defaultpreemption.DefaultPreemption // nil if the profile does not enable DefaultPreemption
+	lowerOnly  bool                                 // no PostFilter plugin preempts pods of equal or higher priority
 }
 
 // RunPreFilterPlugins runs the PreFilter plugins. It then narrows the cycle to nodes of the best rank that has a
@@ -84,8 +84,9 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
 }
 
-// RunPostFilterPlugins runs the PostFilter plugins. Of the nodes where preemption would do equally little harm, it
-// leaves preemption only the nodes of the best pool. A pod that has preempted other pods is retried by awaitVictims.
+// RunPostFilterPlugins runs the PostFilter plugins. If preemption would do equally little harm on nodes of several
+// pools, it may use only the nodes of the best of these pools. awaitVictims retries a pod that has preempted other
+// pods.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly {

@@ -11,7 +11,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// checkProfile returns an error that lists what is wrong with the plugin's place in the profile.
+// checkProfile returns an error that lists every setting of the profile with which the plugin cannot work.
 func (pl *PoolPriority) checkProfile() error {
 	plugins := pl.handle.ListPlugins()
 	var errs []error

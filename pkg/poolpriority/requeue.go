@@ -13,9 +13,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// EventsToRegister returns the possible events that may make a Pod failed by this plugin schedulable. The scheduler
-// calls it once, after it has created all plugins of the profile. It returns an error, which stops the start-up, if the
-// plugin cannot work in this profile.
+// EventsToRegister returns the events that may make a pod schedulable after this plugin rejected the pod. The scheduler
+// calls EventsToRegister once, after it has created all plugins of the profile. If the plugin cannot work in the
+// profile, EventsToRegister returns an error, and the scheduler does not start.
 func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := pl.checkProfile(); err != nil {
 		return nil, err
@@ -24,20 +24,22 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		pl.filters.Insert(plugin.Name)
 	}
 	return []fwk.ClusterEventWithHint{
-		// A pod may become schedulable when a node is added, loses taints or changes pools by its labels, and when a
-		// burst node becomes ready. Other plugins watch for free capacity.
+		// A pod may become schedulable when a node is added, when it loses a taint, or when new labels move it to
+		// another pool. It may also become schedulable when a burst node becomes ready. Other plugins watch for free
+		// capacity.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
-		// This plugin replaces TaintToleration, so it watches the pod's own tolerations. A change of the burst
-		// annotation would need the general Update: for that event, the queue walks all unschedulable pods at each
-		// status update of any bound pod. The gatekeeper watches the annotation itself and activates the pod.
+		// This plugin replaces TaintToleration, so it watches the pod's own tolerations. Changes of the burst
+		// annotation are not registered, because they need the general Update event. With that event, the queue checks
+		// all unschedulable pods at each status update of any bound pod. Instead, the gatekeeper watches the annotation
+		// and requeues the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// When a pod ends, other plugins handle the capacity that it frees on its node. The gatekeeper handles the
-		// budget that it frees: it requeues as many pods as fit into the budget, the best first.
+		// When a pod ends, other plugins requeue pods for the capacity that is free on its node. The gatekeeper
+		// requeues as many pods as fit into the free budget of the burst pool. Pods with a higher priority come first.
 	}, nil
 }
 
-// isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It queues the pod if the node
-// may take it now and could not before, or if the node has changed pools.
+// isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It requeues the pod if letsIn
+// accepts the new node, and if letsIn rejected the old node or the node has moved to another pool.
 func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	oldNode, _ := oldObj.(*v1.Node) // nil if the node is new
 	newNode, ok := newObj.(*v1.Node)
@@ -85,8 +87,8 @@ func keepsOut(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoSchedule || taint.Effect == v1.TaintEffectNoExecute
 }
 
-// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the unschedulable pod if that
-// is the pod which got the toleration.
+// isSchedulableAfterPodTolerationChange is invoked when a pod gets a toleration. It requeues the unschedulable pod only
+// if the unschedulable pod itself got the toleration.
 func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	newPod, ok := newObj.(*v1.Pod)
 	if !ok {
