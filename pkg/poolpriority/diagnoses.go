@@ -39,7 +39,7 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // burst nodes and against nodes that have changed.
 //
 // The cache is sound because a cached status depends only on the pod's key and on the node. All PreFilter plugins run
-// for each pod. If PreFilter skips all Filter plugins that are not nodeLocal, the pod has a key. The plugins for
+// for each pod. A pod has a key only if PreFilter skips each Filter plugin that is not nodeLocal. The plugins for
 // volumes, resource claims, gangs, topology spread and inter-pod affinity are not nodeLocal. The status of a nodeLocal
 // plugin depends only on the key and on the node's generation. No generation is used twice, except in the cycle of a
 // pod group, and pods of a group have no key. The status of a burst node also depends on the gate and on the time, so

@@ -39,8 +39,8 @@ var (
 	placementsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "placements_total",
-		Help: "Pods that were bound, by pool (none for nodes in no pool) and reason: none on VMs; in a burst pool, why the gate was open or, with mode: Observe, " +
-			"why it would have been closed.",
+		Help: "Pods that were bound, by pool (none for nodes in no pool) and reason. The reason is none on VMs. In a burst pool, it is why the gate was open or, " +
+			"with mode: Observe, would be closed.",
 	}, []string{"pool", "reason"})
 
 	holdDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -60,20 +60,20 @@ var (
 	cachedDiagnoses = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "cached_diagnoses_total",
-		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and looked only at nodes that had changed since. " +
-			"Where many pods wait, most cycles should.",
+		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and filtered only burst nodes and changed nodes. " +
+			"Where many pods wait, most cycles should do so.",
 	})
 
 	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "build_info",
-		Help:      "1, with the version of this build and the minor version of Kubernetes that it is for.",
+		Help:      "Always 1. The labels are the version of this build and its minor version of Kubernetes.",
 	}, []string{"version", "kubernetes"})
 
 	serverTested = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "server_tested",
-		Help:      "1 if the build for that minor version of Kubernetes was tested with the API server's minor version (server), 0 if not.",
+		Help:      "1 if this build was tested with the API server's minor version (label server), 0 if not.",
 	}, []string{"kubernetes", "server"})
 )
 

@@ -24,8 +24,8 @@ func (pl *PoolPriority) checkProfile() error {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)
 	case i != n-1:
-		complain("%s must be the last preFilter plugin, and %s comes after it: put it last under multiPoint, and enable neither under preFilter, which changes that order",
-			Name, plugins.PreFilter.Enabled[n-1].Name)
+		complain("%s must be the last preFilter plugin, and %s comes after it: put %s last under multiPoint, and enable neither plugin under preFilter, because that changes the order",
+			Name, plugins.PreFilter.Enabled[n-1].Name, Name)
 	}
 	if find(plugins.Filter, Name) != 0 {
 		complain("%s must be first among the filter plugins: add filter: {enabled: [{name: %s}]}", Name, Name)
