@@ -16,7 +16,7 @@ import (
 )
 
 // taintGrace is the age from which a burst node is used even if it has no gate taint. Normally, the controller adds the
-// gate taint within a second or so.
+// gate taint much sooner.
 const taintGrace = 10 * time.Second
 
 // Filter rejects nodes that rank below the best pool with a feasible node. It rejects nodes of a burst pool if the

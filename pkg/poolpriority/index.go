@@ -229,7 +229,7 @@ func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 	return false
 }
 
-// rankOf returns the rank and the pool of a node. The node may be missing in the snapshot.
+// rankOf returns the rank and the pool of a node. The node may be missing from the snapshot.
 func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	if r, ok := x.ranks[node]; ok {
 		return r.rank, r.pool

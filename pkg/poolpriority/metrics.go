@@ -105,8 +105,8 @@ func beginMetrics(pools pool.List) {
 }
 
 // WatchServer sets the version metrics now and every ten minutes, because the API server may be upgraded while the
-// scheduler runs. After an upgrade, it logs a warning if the build was not tested with the API server's version. At the
-// start of the scheduler, version.CheckServer logs this warning.
+// scheduler runs. If an upgrade makes the API server newer than the versions that the build was tested with,
+// WatchServer logs a warning. At the start of the scheduler, version.CheckServer logs this warning.
 func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
 	buildInfo.WithLabelValues(version.Ours(), compat.Minor).Set(1)
 	var logged *string
@@ -140,7 +140,7 @@ type placement struct {
 	violation    bool          // the pod is bound out of order
 }
 
-// burst holds the reason why a pod goes to a burst pool.
+// burst holds the reason why a pod is bound to a burst pool.
 type burst struct {
 	record  gate.Record
 	message string

@@ -74,9 +74,8 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	return status
 }
 
-// runFilters runs the profile's Filter plugins as a scheduling cycle does. alone is true if no pod is nominated to the
-// node, which is the usual case. runFilters then calls RunFilterPlugins directly, because there are no nominated pods to
-// add to the node.
+// runFilters runs the profile's Filter plugins as a scheduling cycle does. In the usual case, no pod is nominated to
+// the node. alone is then true, and runFilters calls RunFilterPlugins directly.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true

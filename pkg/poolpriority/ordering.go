@@ -81,7 +81,7 @@ func readCycle(state fwk.CycleState) (*cycle, error) {
 // are the same as without the plugin.
 func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if _, err := state.Read(stateKey); err == nil {
-		// nestedSearch has called PreFilter. If PreFilter returned Skip, the search would not run this plugin's Filter.
+		// This call comes from nestedSearch. If it returned Skip, the search would not run this plugin's Filter.
 		return nil, nil
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
@@ -109,8 +109,9 @@ func inPodGroupCycle(state fwk.CycleState) bool {
 	return ok && s.IsPodGroupSchedulingCycle()
 }
 
-// choose searches for the best rank that has a feasible node, and narrows the cycle to it. It calls newSearch at most
-// once. The search also runs this plugin's Filter, so choose sets the rank only after the search.
+// choose searches for the best rank that has a feasible node. With the strict order, it narrows the cycle to that rank.
+// It calls newSearch at most once. The search also runs this plugin's Filter, so choose sets the rank only after the
+// search.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.retries.exhausted(pod.UID) {
@@ -182,8 +183,8 @@ func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
 	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
 }
 
-// conclude counts the final decision of the gate. If the pod could have waited but got no reservation in this cycle,
-// conclude releases the reservation of an earlier cycle.
+// conclude counts the final decision of the gate in the metrics. If the pod could have waited but got no reservation in
+// this cycle, conclude releases the reservation of an earlier cycle.
 func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if pl.gatekeeper == nil {
 		return

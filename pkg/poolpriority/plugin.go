@@ -199,8 +199,8 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 }
 
 // Wrap makes the plugin's profile search for the best pool after all PreFilter plugins, with the cycle's own
-// CycleState. Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter, which doubles
-// the time of a cycle for pods with topology spread constraints or inter-pod affinity. Wrap does not change where pods
+// CycleState. Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter. For pods with
+// topology spread constraints or inter-pod affinity, this doubles the time of a cycle. Wrap does not change where pods
 // are placed. It also makes preemption prefer better-ranked pools (preempting.go). Call Wrap before the scheduler runs.
 // configs is the configuration of the profiles.
 func (f *Factory) Wrap(profiles map[string]framework.Framework, configs []schedconfig.KubeSchedulerProfile) error {

@@ -80,8 +80,9 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 }
 
 // preferred finds the nodes on which preemption does the least harm, and returns the best-ranked of these nodes. It
-// returns nil if nothing will be preempted or if all nodes have the same rank. In-tree preemption then chooses the
-// returned node whose most important victims started last. In-tree preemption has no setting for an order of nodes.
+// returns nil if nothing will be preempted or if all nodes have the same rank. Of the returned nodes, in-tree
+// preemption then chooses the one whose most important victims started last. In-tree preemption has no setting for an
+// order of nodes.
 func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
 	c, err := readCycle(state)
 	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
@@ -140,9 +141,9 @@ func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemp
 	return nodes
 }
 
-// harm holds the values that in-tree preemption compares before it compares the victims' age. The order is the same:
-// PodDisruptionBudget violations, the highest priority of a victim, the sum of the victims' priorities, and the number
-// of victims.
+// harm holds the values that in-tree preemption compares before it compares the victims' age. It compares them in this
+// order: PodDisruptionBudget violations, the highest priority of a victim, the sum of the victims' priorities, and the
+// number of victims.
 type harm [4]int64
 
 func harmOf(victims *extenderv1.Victims) harm {

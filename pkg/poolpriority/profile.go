@@ -18,8 +18,9 @@ func (pl *PoolPriority) checkProfile() error {
 	complain := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("profile %q: %s", pl.handle.ProfileName(), fmt.Sprintf(format, args...)))
 	}
-	// The framework first runs the preFilter plugins that are enabled under both multiPoint and preFilter, then those
-	// under multiPoint in their order, then those under preFilter alone.
+	// First, the framework runs the preFilter plugins that are enabled under both multiPoint and preFilter. Then it
+	// runs the other plugins under multiPoint, in their order, and last the plugins that are enabled only under
+	// preFilter.
 	switch i, n := find(plugins.PreFilter, Name), len(plugins.PreFilter.Enabled); {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)

@@ -33,13 +33,14 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		// all unschedulable pods at each status update of any bound pod. Instead, the gatekeeper watches the annotation
 		// and requeues the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// When a pod ends, other plugins requeue pods for the capacity that is free on its node. The gatekeeper
+		// When a pod ends, other plugins requeue pods for the capacity that becomes free on the node. The gatekeeper
 		// requeues as many pods as fit into the free budget of the burst pool. Pods with a higher priority come first.
 	}, nil
 }
 
 // isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It requeues the pod if letsIn
-// accepts the new node, and if letsIn rejected the old node or the node has moved to another pool.
+// accepts the node after the change. If letsIn also accepted the node before the change, it requeues the pod only if
+// the node has moved to another pool.
 func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	oldNode, _ := oldObj.(*v1.Node) // nil if the node is new
 	newNode, ok := newObj.(*v1.Node)
@@ -56,8 +57,8 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	return fwk.Queue, nil
 }
 
-// letsIn reports whether the pod may pass the node's rank, gate and taints. For a pod that is not held, the gate counts
-// as open.
+// letsIn reports whether the node's rank, gate and taints allow the pod. For a pod that is not held, the gate counts as
+// open.
 func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) bool {
 	rank, i := pl.pools.RankOf(node.Labels)
 	if rank == pool.Excluded {
@@ -68,8 +69,8 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		if !isAvailable(node) || pl.awaitsTaint(node) {
 			return false
 		}
-		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate,
-		// and may reach the gate now.
+		// A held pod is requeued when the gate opens. A pod that is not held was rejected by an earlier check, and may
+		// reach the gate in its next cycle.
 		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
 			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Reservation.Wait); !decision.Burst[i].Open {
 				return false

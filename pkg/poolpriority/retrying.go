@@ -15,7 +15,7 @@ const (
 	triesAtOnce = 2
 	// retryWidened is the delay before a pod is retried in a cycle that is not narrowed.
 	retryWidened = time.Second
-	// maxRetried bounds how many pods, including deleted pods, retries holds.
+	// maxRetried bounds the number of pods in retries, including deleted pods.
 	maxRetried = 1000
 )
 

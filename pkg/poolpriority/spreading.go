@@ -18,8 +18,9 @@ func spreadsOverHosts(pod *v1.Pod) bool {
 	})
 }
 
-// asSpread returns a copy of the pod for the PreFilter plugins. Its node affinity excludes the nodes of burst pools
-// whose gate is closed. Topology spread constraints then do not count these nodes. It returns nil if no copy is needed.
+// asSpread returns a copy of the pod for the PreFilter plugins. The copy's node affinity excludes the nodes of burst
+// pools whose gate is closed. Topology spread constraints then do not count these nodes. asSpread returns nil if no
+// copy is needed.
 func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 	if pl.gatekeeper == nil || !spreadsOverHosts(pod) {
 		return nil

@@ -31,10 +31,10 @@ const (
 	maxWait = 5 * time.Minute
 )
 
-// reservation returns a reservation on a node for which the pod can wait instead of bursting, or nil if there is no
-// such node. The node ranks above the burst pools, and the pod will fit it once its terminating pods are gone. If the
-// rollout makes progress while the pod is pending, the old pods of the rollout count as terminating, too. Capacity that
-// is reserved for other held pods does not count as free.
+// reservation returns a reservation for which the pod can wait instead of bursting, or nil if there is none. The node
+// of the reservation ranks above the burst pools. The pod will fit on the node once the node's terminating pods are
+// gone. If the rollout makes progress while the pod is pending, the old pods of the rollout count as terminating, too.
+// Capacity that is reserved for other held pods does not count as free.
 func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*held.Reservation, error) {
 	if status.Of == nil {
 		return status.Unknown, nil

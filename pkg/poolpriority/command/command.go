@@ -126,8 +126,8 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 }
 
 // read reads the file before the plugin is created. It returns an error if the file is empty, or if several profiles in
-// it configure the plugin. It returns nil if anything else is wrong, because app.Setup reports that. It also returns
-// nil if the file is not regular, because such a file may be readable only once.
+// it configure the plugin. If the file has another mistake, it returns nil, because app.Setup reports the mistake. It
+// also returns nil if the file is not regular, because such a file may be readable only once.
 func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return nil, nil //nolint:nilerr // app.Setup reports it
