@@ -1,5 +1,6 @@
-// Package alike computes keys of pods. Each key is for one reader, which treats pods with the same key alike: the
-// autoscaler, a view of the pools, kube-scheduler, Filter plugins, or a burst pool's provider. The package is pure.
+// Package alike computes keys of pods. Each function computes a key for one component, which treats pods with the same
+// key alike. The components are the autoscaler, gate.Assessment, kube-scheduler, the Filter plugins, and the provider
+// of a burst pool. The package has no state and does no I/O.
 package alike
 
 import (
@@ -24,10 +25,10 @@ import (
 const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 
 // Autoscaler returns the pod's key for autoscalers and for the gate. If an autoscaler does not scale up for a pod, it
-// does not scale up for any other pod with the same key. The key covers all fields that the autoscaler's simulated
-// Filters and its pod list read, including the priority and the autoscaler's own annotations, and the result of
-// Scheduler. The key is empty for a pod that is like no other: the nodes that it can use depend on other pods, on
-// volumes or on a gang.
+// does not scale up for any other pod with the same key. The key covers all fields of the pod that the autoscaler reads
+// when it lists pods and simulates Filter plugins. These include the priority and the autoscaler's own annotations. The
+// key also contains the result of Scheduler. If the nodes that the pod can use depend on other pods, on volumes, on
+// resource claims or on a gang, the key is empty.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 	s := &pod.Spec
 	if _, gang := pod.Labels[podGroupLabel]; gang || compat.InPodGroup(pod) || len(s.ResourceClaims) > 0 {
@@ -69,7 +70,8 @@ func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected))
 }
 
-// View returns the part of a pod that a gate.Assessment depends on. The caller must also compare Request.AzureFiles.
+// View returns a key of the pod's fields on which a gate.Assessment depends. The caller must also compare
+// Request.AzureFiles.
 func View(pod *corev1.Pod) string {
 	s := &pod.Spec
 	var spread []string
@@ -94,23 +96,23 @@ func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
 	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
 }
 
-// Template returns a key of the pod's template. It contains the UID of the pod's controller. If the controller's
-// template may change, it also contains the revision or a hash of the containers. A burst pool's provider that refuses
-// one pod with a pod error refuses all pods with the same key. The key is empty for a pod without a controller, because
-// no other pod is like it.
+// Template returns a key of the pod's template. The key contains the UID of the pod's controller. If the controller's
+// template may change, the key also contains the template's revision or a hash of the containers. If a burst pool's
+// provider refuses one pod with a pod error, it refuses all pods with the same key. The key is empty for a pod without
+// a controller, because no other pod has the same template.
 func Template(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
 		return ""
 	}
 	if owner.Kind == "ReplicaSet" || owner.Kind == "Job" {
-		return string(owner.UID) // their templates do not change
+		return string(owner.UID) // the template of a ReplicaSet or a Job does not change
 	}
 	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != "" {
 		return string(owner.UID) + "/" + revision
 	}
-	// The hash covers the containers as providers read them, without fields that differ between pods of one template.
-	// The volume of the ServiceAccount token, for example, has a random name.
+	// The hash leaves out VolumeMounts and Env, because they may differ between pods of one template. For example, the
+	// volume of the ServiceAccount token has a random name.
 	var containers []corev1.Container
 	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, c := range all {

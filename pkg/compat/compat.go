@@ -1,6 +1,7 @@
-// Package compat holds what differs between the minor versions of Kubernetes that this tree is built for. go.mod has the
-// modules of one minor, hack/kubernetes those of the others, and a build tag for each of these selects the files here.
-// KUBERNETES_MINOR in the Makefile sets both.
+// Package compat holds the code that differs between the supported minor versions of Kubernetes. go.mod is for the
+// oldest minor version, and hack/kubernetes has a module file for each newer minor version. A build tag for each newer
+// minor version selects the files of this package. KUBERNETES_MINOR in the Makefile selects the module file and the
+// build tag.
 package compat
 
 import "k8s.io/component-base/version"

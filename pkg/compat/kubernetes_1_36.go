@@ -2,5 +2,5 @@
 
 package compat
 
-// A map with the key false twice does not compile: the build's tag is another minor's than its module file.
+// If the build tag and the module file are for different minor versions, this does not compile: false is a key twice.
 var _ = map[bool]string{false: "", Minor == "1.36": ""}

@@ -16,9 +16,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// Bind binds the pod as DefaultBinder does, with annotations for the scale-in order and for the reason of a burst. The
-// API server copies a Binding's annotations onto the pod, so they exist from the first moment and need no extra call. A
-// scheduler whose lease has expired binds nothing.
+// Bind binds the pod as DefaultBinder does, and adds annotations for the scale-in order and for the reason of a burst.
+// The API server copies the annotations of a Binding onto the pod, so a bound pod always has them. They need no extra
+// API call. A scheduler whose lease has expired binds no pods.
 func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	pl.retries.Remove(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
@@ -62,11 +62,11 @@ func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Bindi
 }
 
 // unorderedKinds are Kubernetes' workload kinds whose controllers ignore deletion costs. All other kinds share one log
-// message, because a pod's author can invent kinds.
+// message, because the author of a pod can put any kind into ownerReferences.
 var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
 
-// mentionKind logs, once for each kind of workload, that deletion costs do not order its scale-in. Only ReplicaSets and
-// ReplicationControllers read the cost.
+// mentionKind logs that deletion costs do not affect the scale-in of the pod's kind of workload. It logs this once for
+// each kind. Only the controllers of ReplicaSets and ReplicationControllers read the deletion cost.
 func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	kind := "Pod"
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -84,8 +84,8 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	}
 }
 
-// annotations returns the annotations that the pod gets with the Binding, nil if the node is gone. It reads the current
-// pod, because the copy that is bound lacks changes that came after the pod was queued.
+// annotations returns the annotations of the pod's Binding, or nil if the node is gone. It reads the pod from the
+// lister, because the pod of the cycle lacks changes that were made after the pod was queued.
 func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]string {
 	if placed.node == nil {
 		return nil

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// maxFilterKeys bounds how many kinds of pods are remembered, at 12 bytes a node each. The least recently used kind
-	// is dropped.
+	// maxFilterKeys bounds how many filter keys (filterKey) the cache holds. Each key takes 12 bytes per node. The
+	// cache drops the least recently used key.
 	maxFilterKeys = 256
-	// maxAnswers bounds how many different statuses of Filter are stored for all kinds together. When it is reached,
-	// the next failure clears the cache.
+	// maxAnswers bounds how many different Filter statuses the cache holds for all keys together. When the bound is
+	// reached, the next cycle that finds no feasible node clears the cache.
 	maxAnswers = 1000
 	// maxChanged bounds how many changed nodes are checked one by one. If more nodes have changed, the cycle checks all
 	// nodes in parallel.
@@ -34,31 +34,32 @@ const (
 // filterKey reads.
 var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeResourcesFit, names.NodeUnschedulable, names.TaintToleration)
 
-// diagnosisCache remembers, for each kind of pod, why Filter rejected each node outside burst pools. Of thousands of
-// identical pods that fit no node, only the first is checked against all nodes. For the rest, only nodes that have
-// changed are checked.
+// diagnosisCache stores, for each filter key, why Filter rejected each node outside burst pools. If thousands of
+// identical pods fit no node, Filter checks only the first pod against all nodes. It checks the other pods only against
+// burst nodes and against nodes that have changed.
 //
-// The cache is sound because such a status depends only on the kind of pod and on the node. All PreFilter plugins run
-// for each pod. A pod has a key only if every Filter plugin that they do not skip is nodeLocal. The plugins for
+// The cache is sound because a cached status depends only on the pod's key and on the node. All PreFilter plugins run
+// for each pod. A pod has a key only if PreFilter skips each Filter plugin that is not nodeLocal. The plugins for
 // volumes, resource claims, gangs, topology spread and inter-pod affinity are not nodeLocal. The status of a nodeLocal
-// plugin depends on the key and on the node's generation, and no generation is used twice, except in the cycle of a pod
-// group, whose pods have no key. The status of a burst node also depends on the gate and the clock, so burst nodes are
-// filtered each time. Nominated pods can only take capacity away: a node with nominated pods is not cached. The cache is
-// not used for a pod that may preempt other pods.
+// plugin depends only on the key and on the node's generation. No generation is used twice, except in the cycle of a
+// pod group, and pods of a group have no key. The status of a burst node also depends on the gate and on the time, so
+// burst nodes are filtered in every cycle. The status of a node with nominated pods is not cached. A pod that is
+// nominated later only takes capacity away, so a cached rejection stays valid. The cache is not used for a pod that may
+// preempt other pods.
 type diagnosisCache struct {
 	byFilterKey *lru.Cache // *cachedDiagnosis by alike.Filter; nil: nothing is cached
 	answers     []*fwk.Status
 	numbers     map[string]int32 // the index in answers, by the text of the status
 }
 
-// cachedDiagnosis holds the rejections of one kind of pod, by the node's slot in the index.
+// cachedDiagnosis holds, by the node's slot in the index, why Filter rejected the node for pods with one key.
 type cachedDiagnosis struct {
 	seen    []int64 // the generation of the node when Filter rejected it
 	answers []int32 // the index of the status in diagnosisCache.answers
 }
 
-// filterKey returns a key of all fields of the pod that nodeLocal plugins read. It returns false if anything else could
-// reject nodes for the pod.
+// filterKey returns a key of all fields of the pod that nodeLocal plugins read. It returns false if something that the
+// key does not cover could make Filter reject a node.
 func (s *search) filterKey() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
 	if len(pl.filters) == 0 || compat.InPodGroup(s.pod) || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
@@ -80,9 +81,9 @@ func (s *search) filterKey() (string, bool) {
 	return alike.Filter(s.pod, requests), true
 }
 
-// recall returns the diagnosis for all nodes except burst nodes, after it has filtered the nodes that have changed. It
-// returns nil if the cache does not have the search's key, if the pod may preempt other pods, if a changed node is
-// feasible, or if more than maxChanged nodes have changed.
+// recall filters the nodes that have changed, and returns the diagnosis for all nodes except burst nodes. It returns
+// nil if the cache does not have the pod's key or if the pod may preempt other pods. It also returns nil if a changed
+// node is feasible or if more than maxChanged nodes have changed.
 func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
@@ -97,7 +98,7 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	return nil
 }
 
-// renew filters the nodes that have changed since the diagnosis was cached.
+// renew filters the nodes that have changed since the diagnosis was cached, and returns the updated diagnosis.
 func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiagnosis) *diagnosis {
 	index := s.pl.index
 	known.grow(index.allSlots)
@@ -120,7 +121,7 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
 		if !status.IsRejected() {
-			return nil // the node is feasible, or the cycle will return the same error
+			return nil // the node is feasible, or Filter failed and the cycle will return the error
 		}
 		found.add(status, 1)
 		if alone {
@@ -170,7 +171,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	}
 }
 
-// note caches the status of Filter for the node at that position of the index.
+// note caches the Filter status of the node at the given position of the index.
 func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int, status *fwk.Status) {
 	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
 	number, ok := f.numbers[text]
@@ -183,7 +184,7 @@ func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int
 	known.seen[slot], known.answers[slot] = index.seen[position], number
 }
 
-// grow extends the slices to that number of slots.
+// grow extends the slices to the given number of slots.
 func (k *cachedDiagnosis) grow(slots int) {
 	if n := slots - len(k.seen); n > 0 {
 		k.seen, k.answers = append(k.seen, make([]int64, n)...), append(k.answers, make([]int32, n)...)

@@ -15,20 +15,21 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// taintGrace is the age at which a burst node is used even without the gate taint. Normally the controller sets the
-// taint within moments.
+// taintGrace is the age from which a burst node is used even if it has no gate taint. Normally, the controller adds the
+// gate taint much sooner.
 const taintGrace = 10 * time.Second
 
-// Filter rejects nodes ranked below the pool that has room, nodes of burst pools whose gate is closed for the pod, and
-// nodes whose taints neither the pod nor its burst pool tolerates. The rank is checked although PreFilter narrows the
-// cycle, because nominated nodes and batch hints bypass PreFilter's result.
+// Filter rejects nodes that rank below the best pool with a feasible node. It rejects nodes of a burst pool if the
+// pool's gate is closed for the pod. It rejects nodes with taints that the pod does not tolerate. On a burst node, the
+// pod also has the tolerations of the burst pool. Filter checks the rank again after PreFilter, because nominated nodes
+// and batch hints bypass PreFilter's result.
 func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeInfo fwk.NodeInfo) *fwk.Status {
 	c, err := readCycle(state)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	rank, i := c.worst, c.pool
-	if !c.narrowed || !c.found.Has(nodeInfo.Node().Name) { // most nodes are among those found
+	if !c.narrowed || !c.found.Has(nodeInfo.Node().Name) { // most nodes that reach Filter are in c.found
 		rank, i = pl.index.rankOf(nodeInfo.Node())
 	}
 	switch {
@@ -69,9 +70,10 @@ func isAvailable(node *v1.Node) bool {
 }
 
 // awaitsTaint reports whether the burst node is so new that the controller may be about to add the gate taint. Pods
-// bound earlier would run beside pods of other schedulers, and autoscalers would count on the node. If the taint never
-// comes, the node is used without it, and the gatekeeper reports a problem. If no burst node has been seen with the
-// taint, there may be no controller, and the node is used at once.
+// bound before the taint is added would run beside pods of other schedulers, and autoscalers would treat the node as
+// free capacity. A node that has no taint after taintGrace is used without the taint, and the gatekeeper reports a
+// problem. If the scheduler has never seen the taint on a burst node, there may be no controller. It then uses the node
+// at once.
 func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
 	if pl.pools.HasGateTaint(node) {
 		pl.gateTaintSeen.Store(true)
@@ -85,17 +87,17 @@ func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
 	return now.Sub(met.(time.Time)) < taintGrace
 }
 
-// asOnBurstNode returns a copy of the pod with the tolerations that it gets for nodes of the burst pool with index i.
+// asOnBurstNode returns a copy of the pod with added tolerations: those that pods get on nodes of burst pool i.
 func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
 	shallow := *pod
 	shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
 	return &shallow
 }
 
-// PostFilter runs before preemption. If a cycle was narrowed to nodes with a feasible one among them and still failed,
-// it lost a race with nominated pods. The pod is then retried, without preemption on these nodes. A pod that a closed
-// gate rejected is registered as held, and requeued when the gate opens. If the gate is closed only for a moment, the
-// pod preempts nothing meanwhile.
+// PostFilter runs before preemption. If a cycle was narrowed to a feasible node and still failed, the pod has usually
+// lost a race with a nominated pod. The pod is then retried without preemption. A pod that a closed gate rejected
+// becomes a held pod, and the gatekeeper requeues it when the gate opens. If the gate is closed only for a moment, the
+// pod does not preempt other pods.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // preemption is up to the new leader
@@ -118,7 +120,8 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
 	}
 	if c.flags.awaitsGateTaint.Load() {
-		// The arrival of the taint is an event. If the taint does not arrive, there is no event.
+		// If the controller adds the taint, the node's update event requeues the pod. Without the taint there is no
+		// event, so this timer requeues the pod.
 		time.AfterFunc(taintGrace, func() { pl.activate(logger, pod) })
 	}
 	if c.flags.passing.Load() || c.flags.awaitsGateTaint.Load() {

@@ -18,20 +18,21 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// index holds the facts of the snapshot that the search for a feasible node needs. It is refreshed at the start of a
-// scheduling cycle, and cycles are serial. Between PreFilter and PostFilter many goroutines read it.
+// index holds the facts of the snapshot that the search for a feasible node needs. The plugin refreshes the index at
+// the start of each scheduling cycle, and only one cycle runs at a time. Between PreFilter and PostFilter, many
+// goroutines read the index.
 type index struct {
 	pools    pool.List
-	seen     []int64 // the nodes' generations, by position in the snapshot; not in entries, because most are only compared
+	seen     []int64 // the nodes' generations, by position in the snapshot; not in entries, because refresh reads only the generation of most nodes
 	entries  []entry // by position in the snapshot
-	slots    []int   // the nodes' slots, by position; a node keeps its slot when its position changes, and a new node gets the slot of a node that is gone
+	slots    []int   // the nodes' slots, by position; a node keeps its slot when its position changes (assignSlots)
 	ranks    map[*v1.Node]ranked
 	tiers    [][]int      // rank -> positions
 	next     []int        // rank -> where in the tier the next search starts
 	nodes    []gate.Nodes // by regular pool
-	endings  int          // the number of entries with terminating pods
-	podGroup bool         // the last cycle was one of a pod group
-	stale    []int        // positions of entries whose pods changed since podsByOwner counted them
+	endings  int          // the number of nodes outside burst pools that have terminating pods
+	podGroup bool         // the last cycle scheduled a pod group
+	stale    []int        // positions of nodes that changed after podsByOwner had counted their pods
 	owners   podsByOwner
 
 	slotOf   map[string]int // by the node's name
@@ -55,15 +56,15 @@ type entry struct {
 	free     requests
 	burst    *burstPods // nil outside burst pools
 
-	lowest      int32 // the lowest priority of its pods, if lowestKnown
+	lowest      int32 // the lowest priority of the node's pods; valid if lowestKnown
 	lowestKnown bool
 
-	owned  []ownedPods // as countOwners counted them
-	better bool        // it was outside burst pools when countOwners ran
-	stale  bool        // its position is in the index's stale
+	owned  []ownedPods // the node's pods, as countOwners last counted them
+	better bool        // the node was outside burst pools when countOwners last ran
+	stale  bool        // the node's position is in index.stale
 }
 
-// requests holds the resources that the index compares. NodeResourcesFit never ignores these.
+// requests holds the resources that the index compares. No configuration makes NodeResourcesFit ignore these resources.
 type requests struct {
 	MilliCPU, Memory, Pods int64
 }
@@ -73,7 +74,7 @@ func podRequests(pod *v1.Pod) requests {
 	return requests{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: 1}
 }
 
-// fit reports whether NodeResourcesFit may accept the requests. As there, a request of zero always fits.
+// fit reports whether NodeResourcesFit may accept the requests. As in NodeResourcesFit, a request of zero always fits.
 func (r requests) fit(free requests) bool {
 	return (r.MilliCPU == 0 || r.MilliCPU <= free.MilliCPU) && (r.Memory == 0 || r.Memory <= free.Memory) && r.Pods <= free.Pods
 }
@@ -82,10 +83,10 @@ func newIndex(pools pool.List) *index {
 	return &index{pools: pools, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular()), owners: newPodsByOwner()}
 }
 
-// refresh brings the index up to date with the snapshot. All NodeInfos get their generations from one counter, so an
-// equal generation means the same node in the same state. The cycle of a pod group is the exception: it adds pods to the
-// snapshot and removes them, and the nodes keep their generations. Then, and in the first cycle after it, refresh reads
-// every node.
+// refresh brings the index up to date with the snapshot. All NodeInfos get their generations from one counter, so a
+// node whose generation is the same has not changed. The cycle of a pod group is an exception: it adds pods to the
+// snapshot's nodes and removes them again, but does not change the nodes' generations. In such a cycle, and in the
+// first cycle after it, refresh reads every node.
 func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 	if podGroup || x.podGroup {
 		clear(x.seen)
@@ -147,8 +148,8 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 	}
 }
 
-// generationOf returns the node's generation. It avoids an interface call, which the compiler cannot inline and with
-// which the walk over all nodes takes twice as long.
+// generationOf returns the node's generation. It avoids an interface call, because the compiler cannot inline such a
+// call. With interface calls, the loop over all nodes takes twice as long.
 func generationOf(info fwk.NodeInfo) int64 {
 	if concrete, ok := info.(*framework.NodeInfo); ok { // in practice always
 		return concrete.Generation
@@ -184,7 +185,7 @@ func (x *index) rebuild() {
 	}
 }
 
-// assignSlots gives each new node the slot of a node that is gone, or else a further slot.
+// assignSlots gives each new node a slot that no node has. If there is no such slot, it adds a slot.
 func (x *index) assignSlots() {
 	old := x.slotOf
 	x.slots, x.slotOf = make([]int, len(x.entries)), make(map[string]int, len(x.entries))
@@ -211,7 +212,7 @@ func (x *index) assignSlots() {
 	}
 }
 
-// hasLower reports whether the snapshot has a pod of lower priority.
+// hasLower reports whether the snapshot has a pod with a lower priority than the given priority.
 func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 	for i := range x.entries {
 		e := &x.entries[i]
@@ -228,7 +229,7 @@ func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 	return false
 }
 
-// rankOf returns the rank and the pool of a node, which need not be in the snapshot.
+// rankOf returns the rank and the pool of a node. The node may be missing from the snapshot.
 func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	if r, ok := x.ranks[node]; ok {
 		return r.rank, r.pool
@@ -236,8 +237,8 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	return x.pools.RankOf(node.Labels)
 }
 
-// burstPods holds the pods on a burst node, what each pod uses of the pool's budget, whether it may still start, and
-// the sum of the uses.
+// burstPods holds the pods on a burst node. For each pod, it holds how much of the pool's budget the pod uses, and
+// whether the pod may still start. sum is the sum of uses.
 type burstPods struct {
 	pods       []fwk.PodInfo
 	uses       []aci.Use
@@ -245,9 +246,9 @@ type burstPods struct {
 	sum        aci.Use
 }
 
-// countBurst sums up what the node's pods use of the burst pool's budget, and finds the pods that may still start. A
-// pod that changes has a new PodInfo. When a pod is removed, the last pod takes its position. Most of the thousands of
-// pods on a virtual node are unchanged, and are not counted again.
+// countBurst computes how much of the burst pool's budget the node's pods use, and finds the pods that may still start.
+// Most of the thousands of pods on a virtual node are unchanged, and their use is not computed again. A changed pod has
+// a new PodInfo. When a pod is removed, the last pod of the list takes the position of the removed pod.
 func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	if e.burst == nil {
 		e.burst = &burstPods{}
@@ -266,8 +267,8 @@ func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	b.pods, b.uses, b.notStarted, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.notStarted[:len(pods)], sum
 }
 
-// burstUse returns what runs on the nodes of each burst pool, by the pool's index. It includes pods that earlier cycles
-// placed and that are not bound yet. Cycles are serial, so a budget is never exceeded.
+// burstUse returns how much of each burst pool's budget is used, by the pool's index. Pods that earlier cycles placed
+// and that are not bound yet count, too. Only one cycle runs at a time, so pods never exceed a budget.
 func (x *index) burstUse() []aci.Use {
 	uses := make([]aci.Use, x.pools.Len())
 	for i := range x.pools.Burst() {
@@ -278,8 +279,8 @@ func (x *index) burstUse() []aci.Use {
 	return uses
 }
 
-// notStarted calls visit for each pod on the nodes of the burst pool with index i that may still start. It includes
-// pods that earlier cycles placed and that are not bound yet. Cycles are serial, so a half-open pool gets one pod only.
+// notStarted calls visit for each pod that may still start on a node of burst pool i. Pods that earlier cycles placed
+// and that are not bound yet count, too. Only one cycle runs at a time, so a half-open pool gets one pod only.
 func (x *index) notStarted(i int, visit func(*v1.Pod)) {
 	for _, position := range x.tiers[x.pools.RankAt(i)] {
 		b := x.entries[position].burst

@@ -23,7 +23,7 @@ import (
 
 const subsystem = "pool_priority"
 
-// outcomeVM and outcomeBurst are the kinds of nodes that held pods are bound to.
+// outcomeVM and outcomeBurst are the values of the label outcome: the kind of node to which a held pod was bound.
 const outcomeVM, outcomeBurst = "vm", "burst"
 
 // none is the label value for a pod without a pool or without a reason.
@@ -39,8 +39,8 @@ var (
 	placementsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "placements_total",
-		Help: "Pods that were bound, by pool (none for nodes in no pool) and reason: none on VMs; in a burst pool, why the gate was open or, with mode: Observe, " +
-			"why it would have been closed.",
+		Help: "Pods that were bound, by pool (none for nodes in no pool) and reason. The reason is none on VMs. In a burst pool, it is why the gate was open or, " +
+			"with mode: Observe, would be closed.",
 	}, []string{"pool", "reason"})
 
 	holdDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -60,20 +60,20 @@ var (
 	cachedDiagnoses = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "cached_diagnoses_total",
-		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and looked only at nodes that had changed since. " +
-			"Where many pods wait, most cycles should.",
+		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and filtered only burst nodes and changed nodes. " +
+			"Where many pods wait, most cycles should do so.",
 	})
 
 	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "build_info",
-		Help:      "1, with the version of this build and the minor version of Kubernetes that it is for.",
+		Help:      "Always 1. The labels are the version of this build and its minor version of Kubernetes.",
 	}, []string{"version", "kubernetes"})
 
 	serverTested = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "server_tested",
-		Help:      "1 if the build for that minor version of Kubernetes was tested with the API server's minor version (server), 0 if not.",
+		Help:      "1 if this build was tested with the API server's minor version (label server), 0 if not.",
 	}, []string{"kubernetes", "server"})
 )
 
@@ -88,8 +88,8 @@ var registerMetrics = sync.OnceFunc(func() {
 	gatekeeper.RegisterMetrics()
 })
 
-// beginMetrics creates the series of the pools with the value 0. Prometheus counts no increase if a series first
-// appears with the value 1.
+// beginMetrics creates the series of the pools with the value 0. If a series first appears with the value 1, Prometheus
+// counts no increase.
 func beginMetrics(pools pool.List) {
 	for i := range pools.Len() {
 		reasons := []gate.Entry{{}}
@@ -104,9 +104,9 @@ func beginMetrics(pools pool.List) {
 	holdDuration.WithLabelValues(outcomeBurst)
 }
 
-// WatchServer sets the metrics of the versions, now and every ten minutes: the API server may be upgraded while the scheduler
-// runs. It logs a warning if the API server becomes newer than the build was tested with. version.CheckServer logs the
-// warning at the start.
+// WatchServer sets the version metrics now and every ten minutes, because the API server may be upgraded while the
+// scheduler runs. If an upgrade makes the API server newer than the versions that the build was tested with,
+// WatchServer logs a warning. At the start of the scheduler, version.CheckServer logs this warning.
 func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
 	buildInfo.WithLabelValues(version.Ours(), compat.Minor).Set(1)
 	var logged *string
@@ -130,7 +130,7 @@ func WatchServer(ctx context.Context, client discovery.ServerVersionInterface) {
 	}, 10*time.Minute)
 }
 
-// placement holds what is counted and reported for a bound pod.
+// placement holds the data for the metrics, the annotations and the event of a bound pod.
 type placement struct {
 	node         *v1.Node // nil: the node is gone, and its pods will be deleted
 	pool, reason string
@@ -140,13 +140,13 @@ type placement struct {
 	violation    bool          // the pod is bound out of order
 }
 
-// burst holds the reason why a pod goes to a burst pool.
+// burst holds the reason why a pod is bound to a burst pool.
 type burst struct {
 	record  gate.Record
 	message string
 }
 
-// placementOf returns what to count and report if the pod is bound to the node. It must be called before the pod is
+// placementOf returns the placement of a pod that is about to be bound to the node. Call placementOf before the pod is
 // bound, because a bound pod is no longer held.
 func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName string) placement {
 	node, err := pl.nodes.Get(nodeName)
@@ -176,8 +176,8 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 	return p
 }
 
-// violates reports whether the cycle does not allow the pod on the node. A node that the search found is allowed even
-// if its labels have changed since.
+// violates reports whether the pod would be bound out of order on the node. A node that the search found is in order,
+// even if the node's labels have changed since the search.
 func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 	if c.narrowed && c.found.Has(node.Name) {
 		return false

@@ -17,8 +17,8 @@ import (
 type narrowing struct {
 	framework.Framework
 	pl         *PoolPriority
-	preemption *defaultpreemption.DefaultPreemption // nil: the profile does not enable it
-	lowerOnly  bool                                 // PostFilter plugins preempt only pods of lower priority, if they preempt any
+	preemption *defaultpreemption.DefaultPreemption // nil if the profile does not enable DefaultPreemption
+	lowerOnly  bool                                 // no PostFilter plugin preempts pods of equal or higher priority
 }
 
 // RunPreFilterPlugins runs the PreFilter plugins. It then narrows the cycle to nodes of the best rank that has a
@@ -74,9 +74,8 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	return status
 }
 
-// runFilters runs the profile's Filter plugins as a scheduling cycle does. alone is true if no pod is nominated to the
-// node, which is the usual case. runFilters then calls RunFilterPlugins directly, because there are no nominated pods to
-// add to the node.
+// runFilters runs the profile's Filter plugins as a scheduling cycle does. In the usual case, no pod is nominated to
+// the node. alone is then true, and runFilters calls RunFilterPlugins directly.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true
@@ -84,8 +83,9 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
 }
 
-// RunPostFilterPlugins runs the PostFilter plugins. Of the nodes where preemption would do equally little harm, it
-// leaves preemption only the nodes of the best pool. A pod that has preempted other pods is retried by awaitVictims.
+// RunPostFilterPlugins runs the PostFilter plugins. If preemption would do equally little harm on nodes of several
+// pools, it may use only the nodes of the best of these pools. awaitVictims retries a pod that has preempted other
+// pods.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly {

@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	// anyRank lets nodes of all ranks pass.
+	// anyRank is the value of cycle.worst with which Filter rejects no node because of its rank.
 	anyRank pool.Rank = math.MaxInt
-	// noRank lets no node pass.
+	// noRank is the value of cycle.worst with which Filter rejects all nodes.
 	noRank pool.Rank = -1
 )
 
-// cycle holds what is decided for a pod before Filter. Filter only reads it, except for the flags.
+// cycle holds the decisions that are made for a pod before Filter runs. Filter changes only the flags.
 type cycle struct {
-	worst       pool.Rank        // nodes ranked below it are rejected
+	worst       pool.Rank        // Filter rejects nodes that rank below worst
 	narrowed    bool             // worst is the best rank that has a feasible node
-	widened     bool             // nodes of all ranks pass, because narrowed cycles failed
+	widened     bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed
 	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
-	pool        int              // the pool of that rank
-	found       sets.Set[string] // nodes of that rank; at least one is feasible
+	pool        int              // the pool of rank worst, if narrowed
+	found       sets.Set[string] // nodes of rank worst, if narrowed; at least one is feasible
 	decision    gate.Decision
 	rollout     held.RolloutStatus
-	victims     *held.Reservation // the place that the pod's preemption victims are leaving, if it has any
-	reservation *held.Reservation // what the pod waits for, if the gate is closed because of that
+	victims     *held.Reservation // on the node where the pod's preemption victims are terminating; nil without victims
+	reservation *held.Reservation // what the pod waits for; set only if this wait closed the gate
 
 	nodes  []fwk.NodeInfo // the snapshot
 	search *search        // set only if the profile is wrapped
@@ -46,11 +46,11 @@ type cycle struct {
 	flags *flags
 }
 
-// flags records what Filter found. The copies of a cycle share it.
+// flags records why Filter rejected nodes. All copies of a cycle share one flags.
 type flags struct {
 	// gateClosed is set when this plugin rejected a node only because the gate was closed.
 	gateClosed atomic.Bool
-	// passing is set when such a gate is closed only for a moment.
+	// passing is set when this plugin rejected a node because of a gate that is closed only for a moment.
 	passing atomic.Bool
 	// awaitsGateTaint is set when a burst node was rejected because it is new and has no gate taint yet.
 	awaitsGateTaint atomic.Bool
@@ -60,8 +60,8 @@ type flags struct {
 	withNominated sync.Map
 }
 
-// Clone implements the mandatory Clone interface. We don't really copy the data, because nothing changes it after
-// PreFilter, and because what Filter finds in a copy counts for the cycle.
+// Clone returns the cycle itself, not a copy. A copy is not needed: after PreFilter, only the flags change, and a flag
+// that Filter sets in a copy must also be set in the cycle.
 func (c *cycle) Clone() fwk.StateData { return c }
 
 func readCycle(state fwk.CycleState) (*cycle, error) {
@@ -76,12 +76,12 @@ func readCycle(state fwk.CycleState) (*cycle, error) {
 	return c, nil
 }
 
-// PreFilter has the gate decide and, with the strict order, finds the best rank that has a feasible node. It returns
-// some nodes of that rank. If no node is feasible it returns all nodes, so that statuses and preemption are as without
-// the plugin.
+// PreFilter gets the decision of the gate. With the strict order, it also finds the best rank that has a feasible node,
+// and returns some nodes of this rank. If no node is feasible, it returns all nodes, so that statuses and preemption
+// are the same as without the plugin.
 func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if _, err := state.Read(stateKey); err == nil {
-		// This is the run inside nestedSearch. Skip would switch off our Filter there.
+		// This call comes from nestedSearch. If it returned Skip, the search would not run this plugin's Filter.
 		return nil, nil
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
@@ -91,7 +91,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		pl.gatekeeper.Lead()
 		c.decision = pl.decide(pod, gate.Wait{})
 	}
-	if pl.wrapped { // narrowing.go goes on from here after all PreFilter plugins
+	if pl.wrapped { // narrowing.go calls choose after all PreFilter plugins
 		return nil, nil
 	}
 	if err := pl.choose(ctx, c, pod, func() (*search, error) { return pl.nestedSearch(ctx, c, pod) }); err != nil {
@@ -103,14 +103,15 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	return nil, nil
 }
 
-// inPodGroupCycle reports whether the cycle is one of a pod group, which Kubernetes has since 1.36.
+// inPodGroupCycle reports whether the cycle schedules a pod group. Kubernetes has such cycles since 1.36.
 func inPodGroupCycle(state fwk.CycleState) bool {
 	s, ok := state.(interface{ IsPodGroupSchedulingCycle() bool })
 	return ok && s.IsPodGroupSchedulingCycle()
 }
 
-// choose completes the cycle with the best rank that has a feasible node. It calls newSearch at most once. The search
-// runs Filter, and the cycle has no rank until the search is over.
+// choose searches for the best rank that has a feasible node. With the strict order, it narrows the cycle to that rank.
+// It calls newSearch at most once. The search also runs this plugin's Filter, so choose sets the rank only after the
+// search.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.retries.exhausted(pod.UID) {
@@ -126,8 +127,9 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	}
 	search, err := newSearch()
 	if errors.Is(err, errRejected) {
-		// Either a PreFilter plugin rejects the pod in the outer run, too, and Filter will not be called, or something
-		// changed between the runs. No node may be used while the best rank is unknown. PostFilter requeues the pod.
+		// A PreFilter plugin rejected the pod. If the cycle's own run of PreFilter rejects the pod, too, Filter is not
+		// called. If the result has changed between the two runs, the best rank is unknown. Filter then rejects all
+		// nodes, and PostFilter requeues the pod.
 		if pl.strict {
 			c.worst = noRank
 		}
@@ -142,24 +144,24 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	c.flags = &flags{} // flags that were set during the search do not count
 	if found.nodes != nil && pl.strict {
 		c.worst, c.narrowed, c.pool, c.found = found.rank, true, pl.pools.PoolAt(found.rank), found.nodes
-		klog.FromContext(ctx).V(5).Info("Found room", "pod", klog.KObj(pod), "rank", found.rank, "nodes", len(found.nodes))
+		klog.FromContext(ctx).V(5).Info("Found feasible nodes", "pod", klog.KObj(pod), "rank", found.rank, "nodes", len(found.nodes))
 	}
 	return nil
 }
 
-// mayWait reports whether there may be something that the pod can wait for instead of bursting.
+// mayWait reports whether the pod may be able to wait for preemption victims or for a rollout instead of bursting.
 func (c *cycle) mayWait() bool { return c.victims != nil || c.rollout.Possible() }
 
-// findBest returns nodes of the best rank that has a feasible node. If that is the rank of a burst pool, and the pod
-// has preempted other pods or is a new pod of a rollout, the gate decides again, with what the pod could wait for
-// instead.
+// findBest returns nodes of the best rank that has a feasible node. If a burst pool has this rank, findBest checks
+// whether the pod can wait for preemption victims or for a rollout instead. If it can, the gate decides again with this
+// wait, and the search is repeated.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
 	found, err := search.best(ctx, &c.decision)
 	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.mayWait() {
 		return found, err
 	}
 	if c.decision.Burst[pl.pools.PoolAt(found.rank)].Observed {
-		return found, nil // the gate would be closed already without mode Observe
+		return found, nil // without mode: Observe, the gate would already be closed
 	}
 	reservation := c.victims
 	if reservation == nil {
@@ -176,19 +178,19 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	return found, err
 }
 
-// decide returns the decision of the gate by the cycle's snapshot and by what the pod waits for.
+// decide returns the decision of the gate. Its inputs are the cycle's snapshot and what the pod waits for.
 func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
 	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
 }
 
-// conclude counts the final decision of the gate. If the pod might have waited and got no reservation, it releases any
-// earlier one.
+// conclude counts the final decision of the gate in the metrics. If the pod could have waited but got no reservation in
+// this cycle, conclude releases the reservation of an earlier cycle.
 func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if pl.gatekeeper == nil {
 		return
 	}
 	for i := range pl.pools.Burst() {
-		v, decision := &c.decision.Burst[i], "closed" // also if mode Observe leaves the gate open
+		v, decision := &c.decision.Burst[i], "closed" // counted even if mode: Observe leaves the gate open
 		if v.Open && !v.Observed {
 			decision = "open"
 		}
@@ -208,9 +210,9 @@ func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return n
 
 var errRejected = errors.New("rejected by a PreFilter plugin")
 
-// nestedSearch runs the PreFilter plugins on a separate state and returns a search with that state. Only a full run
-// shows which Filter plugins are skipped, and a Filter whose PreFilter returned Skip must not be called. If a PreFilter
-// plugin rejects the pod, it returns errRejected.
+// nestedSearch runs the PreFilter plugins on a separate state and returns a search with that state. All PreFilter
+// plugins must run, because a plugin's Filter must not be called if its PreFilter returned Skip. If a PreFilter plugin
+// rejects the pod, nestedSearch returns errRejected.
 func (pl *PoolPriority) nestedSearch(ctx context.Context, c *cycle, pod *v1.Pod) (*search, error) {
 	state := framework.NewCycleState()
 	state.Write(stateKey, c)

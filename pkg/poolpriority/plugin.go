@@ -1,11 +1,11 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. There is one file for each
 // phase. ordering.go chooses the pool of a pod by a search (search.go) over an index of the snapshot (index.go).
-// surge.go makes new pods of a rollout wait. narrowing.go runs the search at the end of PreFilter, and diagnoses.go
-// answers from a cache for equal pods that fit no node. filtering.go keeps a pod in its pool and keeps burst pools
-// closed. scoring.go weighs the order where it is only preferred. preempting.go keeps preemption in the order.
-// binding.go binds with deletion costs. requeue.go registers the events that requeue pods, and retrying.go retries pods
-// that lost a race. profile.go checks the plugin's place in the profile. Package gatekeeper decides, and works beside
-// the scheduling cycle.
+// surge.go makes new pods of a rollout wait until old pods have left. narrowing.go runs the search at the end of
+// PreFilter, and diagnoses.go caches why equal pods fit no node. filtering.go rejects nodes outside the pod's pool and
+// in closed burst pools. scoring.go scores nodes by rank if args.order is Preferred. preempting.go makes preemption
+// prefer better-ranked pools. binding.go binds pods and sets their deletion costs. requeue.go registers the events that
+// requeue pods, and retrying.go retries pods that lost a race. profile.go checks the plugin's place in the profile.
+// Package gatekeeper decides which gates are open. It also runs outside the scheduling cycle.
 package poolpriority
 
 import (
@@ -40,17 +40,17 @@ import (
 )
 
 // PoolPriority is a plugin that places a pod in the best-ranked pool that has a feasible node, and opens burst pools to
-// it only when no earlier pool can grow.
+// the pod only when no better-ranked pool can grow.
 type PoolPriority struct {
 	handle    framework.Framework
 	clock     clock.Clock
 	pools     pool.List
 	strict    bool
-	gateTaint bool // the controller keeps the gate taint
-	// given lists the tolerations that a pod gets for the nodes of a burst pool, by the index of the pool.
+	gateTaint bool // the controller sets the gate taint on burst nodes
+	// given lists, by the index of a burst pool, the tolerations that a pod gets on the nodes of the pool.
 	given [][]v1.Toleration
-	// taints is the in-tree plugin TaintToleration. For burst nodes it filters a copy of the pod that has the
-	// tolerations of the pool, too.
+	// taints is the in-tree plugin TaintToleration. For burst nodes, it filters a copy of the pod to which the
+	// tolerations of the burst pool are added.
 	taints   fwk.FilterPlugin
 	features feature.Features
 
@@ -66,7 +66,7 @@ type PoolPriority struct {
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	wrapped    bool // the profile searches for the best pool after PreFilter
+	wrapped    bool // Wrap was called: the profile searches for the best pool after all PreFilter plugins
 	retries    retries
 	diagnoses  diagnosisCache
 }
@@ -84,7 +84,7 @@ const (
 	// Name is the name of the plugin used in the plugin registry and configurations.
 	Name = configv1.PluginName
 
-	// stateKey is the key of the cycle in CycleState.
+	// stateKey is the key of the plugin's own data (type cycle) in CycleState.
 	stateKey = "PreFilter" + Name
 )
 
@@ -106,7 +106,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		return nil, err
 	}
 	if pools.HasBurst() && utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) {
-		return nil, fmt.Errorf("the feature gate %s is on, with which kube-scheduler schedules the pods of a group together and a burst pool cannot hold them back: remove the feature gate, or the burst pools", features.GenericWorkload)
+		return nil, fmt.Errorf("the feature gate %s is on: kube-scheduler schedules the pods of a group together, and the gate of a burst pool cannot hold them: disable the feature gate, or remove the burst pools", features.GenericWorkload)
 	}
 	schedulerFeatures := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 	taints, err := tainttoleration.New(ctx, nil, handle, schedulerFeatures)
@@ -147,8 +147,8 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 
 // Factory creates the plugin for the profiles of one scheduler.
 type Factory struct {
-	// Lease returns the name of the leader's lease, which names the installation. It is called when a plugin is
-	// created. The field is nil if the name is not known.
+	// Lease returns the name of the leader's lease. The installation gets its name from this lease. New calls Lease.
+	// The field is nil if the name of the lease is not known.
 	Lease func() string
 
 	leadership *lease.Leadership
@@ -156,13 +156,13 @@ type Factory struct {
 	profile    string        // the name of the plugin's profile
 }
 
-// NewFactory returns a factory for a scheduler that acts only while leadership lasts. Other replicas may stand by.
+// NewFactory returns a factory for a scheduler that acts only while leadership lasts. Other replicas may be on standby.
 func NewFactory(leadership *lease.Leadership) *Factory {
 	return &Factory{leadership: leadership}
 }
 
-// New creates the plugin, or returns an error that lists all mistakes in args. The plugin is tied to the factory's
-// leadership. A second call returns an error.
+// New creates the plugin, or returns an error that lists all mistakes in args. The plugin acts only while the factory's
+// leadership lasts. A second call of New returns an error.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	if f.plugin != nil { // a second plugin would fail because of what the first has registered
 		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)
@@ -198,11 +198,11 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 	return pl, nil
 }
 
-// Wrap makes the plugin's profile search for the best pool on the cycle's own state, after all PreFilter plugins.
-// Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter, which doubles the time of
-// a cycle for pods with topology spread constraints or inter-pod affinity. The placements are the same. With Wrap,
-// preemption also prefers better-ranked pools (preempting.go). Call it before the scheduler runs, with
-// the configuration of the profiles.
+// Wrap makes the plugin's profile search for the best pool after all PreFilter plugins, with the cycle's own
+// CycleState. Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter. For pods with
+// topology spread constraints or inter-pod affinity, this doubles the time of a cycle. Wrap does not change where pods
+// are placed. It also makes preemption prefer better-ranked pools (preempting.go). Call Wrap before the scheduler runs.
+// configs is the configuration of the profiles.
 func (f *Factory) Wrap(profiles map[string]framework.Framework, configs []schedconfig.KubeSchedulerProfile) error {
 	if profile, ok := profiles[f.profile]; ok {
 		preemption, err := f.plugin.newPreemption(profile, configs)
@@ -232,7 +232,7 @@ func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 	return nil, fmt.Errorf("%d error(s) in PoolPriorityArgs:\n%s", len(errs), strings.Join(lines, "\n"))
 }
 
-// newGatekeeper creates the gatekeeper with what it needs from the framework's handle.
+// newGatekeeper creates the gatekeeper with the clients, informers and event recorder of the framework's handle.
 func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle framework.Framework, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
 	config := gatekeeper.Config{
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
@@ -248,8 +248,8 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 	return gatekeeper.New(ctx, config)
 }
 
-// SignPod returns the fields of the pod that the order and the gate depend on: those that Filter reads, and those that
-// decide which pools apply.
+// SignPod returns the fields of the pod that the order and the gate depend on. Some of these fields are inputs of
+// Filter. The others decide which pools the pod may use.
 func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	affinity, err := fwk.NodeAffinitySigner(pod)
 	if err != nil {

@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// firstRetry is the delay of the first check on a pod that has preempted other pods. The delay doubles up to
-	// lastRetry: the queue itself retries pods that have waited for five minutes.
+	// firstRetry is the delay of the first check on a pod that has preempted other pods. The delay doubles after each
+	// check, up to lastRetry. After five minutes, the scheduling queue itself retries the pod.
 	firstRetry = time.Second
 	lastRetry  = 2 * time.Minute
 
 	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
 
-// newPreemption returns the in-tree plugin DefaultPreemption for dry runs, with the profile's arguments, or nil if the
-// profile does not enable it.
+// newPreemption returns an instance of the in-tree plugin DefaultPreemption for dry runs, with the arguments from the
+// profile. It returns nil if the profile does not enable DefaultPreemption.
 func (pl *PoolPriority) newPreemption(profile framework.Framework, configs []schedconfig.KubeSchedulerProfile) (*defaultpreemption.DefaultPreemption, error) {
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
 		return nil, nil
@@ -64,14 +64,14 @@ func preemptsLowerOnly(profile framework.Framework) bool {
 	return !slices.ContainsFunc(profile.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool { return !slices.Contains(known, p.Name) })
 }
 
-// among limits preemption to the nodes given. All other statuses are the cycle's.
+// among limits preemption to nodes. It returns all other statuses as the cycle has them.
 type among struct {
 	fwk.NodeToStatusReader
 	nodes []fwk.NodeInfo
 }
 
-// NodesForStatusCode returns the nodes with the status code. For Unschedulable, which preemption asks for, it returns
-// the nodes given.
+// NodesForStatusCode returns the nodes with the status code. For Unschedulable, the code that preemption requests, it
+// returns only a.nodes.
 func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]fwk.NodeInfo, error) {
 	if code == fwk.Unschedulable {
 		return a.nodes, nil
@@ -79,9 +79,10 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 	return a.NodeToStatusReader.NodesForStatusCode(lister, code)
 }
 
-// preferred returns the best-ranked nodes among those where preemption does equally little harm, or nil if there is no
-// choice between ranks. Among the nodes returned, in-tree preemption takes the node whose most important victims
-// started last. In-tree preemption has no setting for an order.
+// preferred finds the nodes on which preemption does the least harm, and returns the best-ranked of these nodes. It
+// returns nil if nothing will be preempted or if all nodes have the same rank. Of the returned nodes, in-tree
+// preemption then chooses the one whose most important victims started last. In-tree preemption has no setting for an
+// order of nodes.
 func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
 	c, err := readCycle(state)
 	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
@@ -118,7 +119,7 @@ func (pl *PoolPriority) ofSeveralRanks(nodes []fwk.NodeInfo) bool {
 	})
 }
 
-// leastHarm returns the best-ranked nodes among the candidates that do the least harm.
+// leastHarm finds the candidates with the least harm, and returns the best-ranked nodes among them.
 func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemption.Candidate) []fwk.NodeInfo {
 	var least harm
 	var best pool.Rank
@@ -140,8 +141,9 @@ func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemp
 	return nodes
 }
 
-// harm holds the values that in-tree preemption compares before the victims' age, in the same order: violated
-// disruption budgets, the highest priority, the sum of priorities, and the number of pods.
+// harm holds the values that in-tree preemption compares before it compares the victims' age. It compares them in this
+// order: PodDisruptionBudget violations, the highest priority of a victim, the sum of the victims' priorities, and the
+// number of victims.
 type harm [4]int64
 
 func harmOf(victims *extenderv1.Victims) harm {
@@ -149,16 +151,17 @@ func harmOf(victims *extenderv1.Victims) harm {
 	for _, p := range victims.Pods {
 		priority := int64(corev1helpers.PodPriority(p))
 		h[1] = max(h[1], priority)
-		h[2] += priority + math.MaxInt32 + 1 // so that each further pod raises the sum
+		h[2] += priority + math.MaxInt32 + 1 // each term is positive, so each further pod raises the sum
 	}
 	return h
 }
 
-// awaitVictims requeues a pod that has preempted other pods on the node. It does so once a pod of lower priority is
-// gone from the node, if the pod is still nominated to the node. The scheduler relies on the deletion event of a
-// victim, which is lost if it comes during the pod's cycle. Two pods may choose the same victim, and preemption sends
-// no event for a victim that is already deleted (kubernetes/kubernetes#141694, open as of 1.35). Without awaitVictims,
-// the pod would wait for five minutes although its node has capacity.
+// awaitVictims requeues a pod that has preempted other pods on the node. It waits until a pod of lower priority is gone
+// from the node, and stops if the preempting pod is no longer nominated to the node. kube-scheduler relies on the
+// deletion event of a victim, but the event is lost if it arrives during the preempting pod's cycle. Also, two pods may
+// choose the same victim, and preemption sends no event for a victim that is already deleted
+// (kubernetes/kubernetes#141694, open as of 1.35). Without awaitVictims, the preempting pod would wait for five minutes
+// although its node has capacity.
 func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.NodeInfo) {
 	name := node.Node().Name
 	var victims []*v1.Pod
@@ -173,7 +176,7 @@ func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.N
 			switch {
 			case !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }):
 			case slices.ContainsFunc(victims, pl.isGone):
-				logger.V(2).Info("Retrying the pod: a pod has left the node on which it preempted pods", "pod", klog.KObj(pod), "node", name)
+				logger.V(2).Info("Retrying the pod: a pod of lower priority has left the node on which this pod preempted others", "pod", klog.KObj(pod), "node", name)
 				pl.activate(logger, pod)
 			case after < lastRetry:
 				look(2 * after)

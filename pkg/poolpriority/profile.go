@@ -11,21 +11,22 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// checkProfile returns an error that lists what is wrong with the plugin's place in the profile.
+// checkProfile returns an error that lists every setting of the profile with which the plugin cannot work.
 func (pl *PoolPriority) checkProfile() error {
 	plugins := pl.handle.ListPlugins()
 	var errs []error
 	complain := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("profile %q: %s", pl.handle.ProfileName(), fmt.Sprintf(format, args...)))
 	}
-	// The framework first runs the preFilter plugins that are enabled under both multiPoint and preFilter, then those
-	// under multiPoint in their order, then those under preFilter alone.
+	// First, the framework runs the preFilter plugins that are enabled under both multiPoint and preFilter. Then it
+	// runs the other plugins under multiPoint, in their order, and last the plugins that are enabled only under
+	// preFilter.
 	switch i, n := find(plugins.PreFilter, Name), len(plugins.PreFilter.Enabled); {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)
 	case i != n-1:
-		complain("%s must be the last preFilter plugin, and %s comes after it: put it last under multiPoint, and enable neither under preFilter, which changes that order",
-			Name, plugins.PreFilter.Enabled[n-1].Name)
+		complain("%s must be the last preFilter plugin, and %s comes after it: put %s last under multiPoint, and enable neither plugin under preFilter, because that changes the order",
+			Name, plugins.PreFilter.Enabled[n-1].Name, Name)
 	}
 	if find(plugins.Filter, Name) != 0 {
 		complain("%s must be first among the filter plugins: add filter: {enabled: [{name: %s}]}", Name, Name)

@@ -13,9 +13,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// EventsToRegister returns the possible events that may make a Pod failed by this plugin schedulable. The scheduler
-// calls it once, after it has created all plugins of the profile. It returns an error, which stops the start-up, if the
-// plugin cannot work in this profile.
+// EventsToRegister returns the events that may make a pod schedulable after this plugin rejected the pod. The scheduler
+// calls EventsToRegister once, after it has created all plugins of the profile. If the plugin cannot work in the
+// profile, EventsToRegister returns an error, and the scheduler does not start.
 func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := pl.checkProfile(); err != nil {
 		return nil, err
@@ -24,20 +24,23 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		pl.filters.Insert(plugin.Name)
 	}
 	return []fwk.ClusterEventWithHint{
-		// A pod may become schedulable when a node is added, loses taints or changes pools by its labels, and when a
-		// burst node becomes ready. Other plugins watch for free capacity.
+		// A pod may become schedulable when a node is added, when it loses a taint, or when new labels move it to
+		// another pool. It may also become schedulable when a burst node becomes ready. Other plugins watch for free
+		// capacity.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
-		// This plugin replaces TaintToleration, so it watches the pod's own tolerations. A change of the burst
-		// annotation would need the general Update: for that event, the queue walks all unschedulable pods at each
-		// status update of any bound pod. The gatekeeper watches the annotation itself and activates the pod.
+		// This plugin replaces TaintToleration, so it watches the pod's own tolerations. Changes of the burst
+		// annotation are not registered, because they need the general Update event. With that event, the queue checks
+		// all unschedulable pods at each status update of any bound pod. Instead, the gatekeeper watches the annotation
+		// and requeues the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// When a pod ends, other plugins handle the capacity that it frees on its node. The gatekeeper handles the
-		// budget that it frees: it requeues as many pods as fit into the budget, the best first.
+		// When a pod ends, other plugins requeue pods for the capacity that becomes free on the node. The gatekeeper
+		// requeues as many pods as fit into the free budget of the burst pool. Pods with a higher priority come first.
 	}, nil
 }
 
-// isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It queues the pod if the node
-// may take it now and could not before, or if the node has changed pools.
+// isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It requeues the pod if letsIn
+// accepts the node after the change. If letsIn also accepted the node before the change, it requeues the pod only if
+// the node has moved to another pool.
 func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	oldNode, _ := oldObj.(*v1.Node) // nil if the node is new
 	newNode, ok := newObj.(*v1.Node)
@@ -54,8 +57,8 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	return fwk.Queue, nil
 }
 
-// letsIn reports whether the pod may pass the node's rank, gate and taints. For a pod that is not held, the gate counts
-// as open.
+// letsIn reports whether the node's rank, gate and taints allow the pod. For a pod that is not held, the gate counts as
+// open.
 func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) bool {
 	rank, i := pl.pools.RankOf(node.Labels)
 	if rank == pool.Excluded {
@@ -66,8 +69,8 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		if !isAvailable(node) || pl.awaitsTaint(node) {
 			return false
 		}
-		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate,
-		// and may reach the gate now.
+		// A held pod is requeued when the gate opens. A pod that is not held was rejected by an earlier check, and may
+		// reach the gate in its next cycle.
 		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
 			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Reservation.Wait); !decision.Burst[i].Open {
 				return false
@@ -85,8 +88,8 @@ func keepsOut(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoSchedule || taint.Effect == v1.TaintEffectNoExecute
 }
 
-// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the unschedulable pod if that
-// is the pod which got the toleration.
+// isSchedulableAfterPodTolerationChange is invoked when a pod gets a toleration. It requeues the unschedulable pod only
+// if the unschedulable pod itself got the toleration.
 func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	newPod, ok := newObj.(*v1.Pod)
 	if !ok {

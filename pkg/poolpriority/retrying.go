@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// triesAtOnce bounds how many times in a row a pod is retried at once after its narrowed cycle failed.
+	// triesAtOnce bounds how many times in a row a pod is retried without delay after its narrowed cycle failed.
 	triesAtOnce = 2
-	// retryWidened is the delay before the next retry, whose cycle is not narrowed.
+	// retryWidened is the delay before a pod is retried in a cycle that is not narrowed.
 	retryWidened = time.Second
-	// maxRetried bounds how many pods are remembered. They may include deleted pods.
+	// maxRetried bounds the number of pods in retries, including deleted pods.
 	maxRetried = 1000
 )
 
-// retries counts, for each pod, consecutive narrowed cycles that failed although a feasible node had been found. After
-// a race with a nominated pod, the next cycle succeeds. A Filter that answers differently when it is called twice in a
-// cycle (because of its state, a quota or chance) makes every cycle fail. Without a limit, the retries of such a pod
-// would keep the scheduler busy, and the pod would never get a node.
+// retries counts, for each pod, consecutive narrowed cycles that failed although a feasible node had been found. If a
+// nominated pod took the capacity, the next cycle succeeds. If a Filter plugin gives different results for the same
+// node in one cycle (because of its state, a quota or chance), every cycle fails. Without a limit, the retries of the
+// pod would keep the scheduler busy, and the pod would never be bound.
 type retries struct{ *lru.Cache }
 
 func newRetries() retries { return retries{lru.New(maxRetried)} }
@@ -37,12 +37,12 @@ func (r retries) failed(uid types.UID) int {
 // exhausted reports whether the pod's next cycle must not be narrowed.
 func (r retries) exhausted(uid types.UID) bool { return r.failed(uid) > triesAtOnce }
 
-// retry requeues a pod whose narrowed cycle failed. After more than triesAtOnce failures in a row it waits for
-// retryWidened, and the next cycle is not narrowed.
+// retry requeues a pod whose narrowed cycle failed. After more than triesAtOnce failures in a row, the pod waits for
+// retryWidened, and its next cycle is not narrowed.
 func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
 	n := pl.retries.failed(pod.UID) + 1
 	if pl.retries.Add(pod.UID, n); n > triesAtOnce {
-		logger.Info("Several times in a row, a feasible node was rejected when it was filtered again. A Filter plugin of the profile may give changing answers. The pod is tried in all pools",
+		logger.Info("Filter has repeatedly rejected a node that it had accepted earlier in the same cycle. A Filter plugin of the profile may be inconsistent. The next cycle tries the nodes of all pools",
 			"pod", klog.KObj(pod), "tries", n)
 		time.AfterFunc(retryWidened, func() { pl.activate(logger, pod) })
 		return

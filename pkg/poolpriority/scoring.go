@@ -8,11 +8,12 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// errChanged is returned when nodes became feasible after PreFilter had found no feasible node. Their best rank is
-// unknown, and the pod is retried after its backoff.
+// errChanged is returned when nodes became feasible after PreFilter had found no feasible node. The best rank of these
+// nodes is unknown, so the pod is retried after its backoff.
 var errChanged = errors.New("nodes became feasible while the pod was being scheduled, trying again")
 
-// PreScore skips Score with the strict order, unless the cycle is widened: all nodes that are left are of one rank.
+// PreScore skips Score with the strict order, because all remaining nodes have the same rank. In a widened cycle, the
+// nodes may have several ranks, so Score runs.
 func (pl *PoolPriority) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	if !pl.strict {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// maxNodes bounds how many nodes a narrowed cycle filters and scores. kube-scheduler's own minimum is the same.
+// maxNodes bounds how many nodes a narrowed cycle filters and scores. kube-scheduler's constant minFeasibleNodesToFind
+// has the same value.
 const maxNodes = 100
 
 // search looks for feasible nodes for one pod.
@@ -30,8 +31,8 @@ type search struct {
 	burstOnly   bool                               // only burst nodes can be feasible
 }
 
-// newSearch returns a search for feasible nodes. All PreFilter plugins must have run on the state, and allowed is their
-// result. The cycle in the state decides which nodes our own Filter accepts.
+// newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is
+// their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
 	if !allowed.AllNodes() {
@@ -69,7 +70,7 @@ type tier struct {
 	nodes sets.Set[string]
 }
 
-// mayPass reports whether the node may be feasible, without a call of Filter plugins.
+// mayPass reports whether the node may be feasible. It calls no Filter plugins.
 func (s *search) mayPass(position int) bool {
 	e := &s.pl.index.entries[position]
 	if s.byResources && !s.request.fit(e.free) {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// spreadsOverHosts reports whether the pod has a DoNotSchedule constraint over hosts that counts nodes by the pod's
-// node affinity, which is the default. Such a constraint counts a burst node as a host without pods, even while the
-// gate is closed. A few pods on VMs then reach the maximum skew, and no more pods are placed beside them.
+// spreadsOverHosts reports whether the pod has a DoNotSchedule topology spread constraint over hosts with
+// nodeAffinityPolicy: Honor, the default. Such a constraint counts a burst node as a host without pods, even while the
+// gate is closed. A few pods on VMs then reach the maximum skew, and no more pods can be placed on VMs.
 func spreadsOverHosts(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
 		return c.WhenUnsatisfiable == v1.DoNotSchedule && c.TopologyKey == v1.LabelHostname &&
@@ -18,13 +18,14 @@ func spreadsOverHosts(pod *v1.Pod) bool {
 	})
 }
 
-// asSpread returns a copy of the pod for the PreFilter plugins, with a node affinity that excludes the nodes of closed
-// burst pools. Topology spread constraints then do not count these nodes. It returns nil if no copy is needed.
+// asSpread returns a copy of the pod for the PreFilter plugins. The copy's node affinity excludes the nodes of burst
+// pools whose gate is closed. Topology spread constraints then do not count these nodes. asSpread returns nil if no
+// copy is needed.
 func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 	if pl.gatekeeper == nil || !spreadsOverHosts(pod) {
 		return nil
 	}
-	var others []v1.NodeSelectorRequirement // the API allows one name in each
+	var others []v1.NodeSelectorRequirement // the API allows one node name in each
 	for i := range pl.pools.Burst() {
 		if c.decision.Burst[i].Open {
 			continue

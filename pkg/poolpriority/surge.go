@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// endingSlack is added to a pod's grace period, after which the kubelet still cleans up.
+	// endingSlack is added to a pod's grace period, because the kubelet cleans up after the grace period.
 	endingSlack = 5 * time.Second
 	// rolloutRetry bounds the time between retries of a pod that waits for a rollout. The bound is higher if many pods
 	// wait.
@@ -31,10 +31,10 @@ const (
 	maxWait = 5 * time.Minute
 )
 
-// reservation returns the place that the pod can wait for instead of bursting, or nil if there is none. The place is on
-// a node that ranks above the burst pools, and that the pod will fit once terminating pods have left. While the rollout
-// goes on without the pod, the pods that the rollout replaces count as leaving, too. Capacity that is reserved for
-// other held pods does not count.
+// reservation returns a reservation for which the pod can wait instead of bursting, or nil if there is none. The node
+// of the reservation ranks above the burst pools. The pod will fit on the node once the node's terminating pods are
+// gone. If the rollout makes progress while the pod is pending, the old pods of the rollout count as terminating, too.
+// Capacity that is reserved for other held pods does not count as free.
 func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*held.Reservation, error) {
 	if status.Of == nil {
 		return status.Unknown, nil
@@ -63,8 +63,8 @@ func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*h
 		Deployment: status.Of.Deployment, ReplicaSet: status.Of.New}, nil
 }
 
-// victimsOf returns the place that the pod waits for because its preemption victims are terminating there, or nil. Only
-// nodes outside burst pools count, and only victims that are still within their grace period.
+// victimsOf returns a reservation on the node where the pod's preemption victims are terminating, or nil. It looks only
+// at nodes outside burst pools. It ignores victims whose grace period is over.
 func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Reservation {
 	if pl.index.endings == 0 {
 		return nil
@@ -88,9 +88,9 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Reser
 	return nil
 }
 
-// placeAmong returns the best-ranked node that the pod will fit once the terminating pods of the node are gone. With
-// replaced, the pods that the rollout replaces count as gone, too. It also returns when the last terminating pod will
-// be gone. The name is "" if there is no such node.
+// placeAmong returns the name of the best-ranked node that the pod will fit once the node's terminating pods are gone.
+// If replaced is set, the pods that the rollout replaces count as gone, too. placeAmong also returns the time at which
+// the node's last terminating pod will be gone. The name is "" if the pod will fit no node.
 func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken []held.ReservedPod, replaced bool, now time.Time) (string, time.Time, error) {
 	old := map[int]bool{} // positions of the nodes with pods that the rollout replaces
 	if replaced {
@@ -123,8 +123,8 @@ func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken 
 	return "", time.Time{}, nil
 }
 
-// leaving returns the terminating pods of the node and when the last of them will be gone. With replaced, it also
-// returns the pods that the rollout replaces.
+// leaving returns the terminating pods of the node and when the last of them will be gone. If replaced is set, it also
+// returns the node's pods that the rollout replaces.
 func (s *search) leaving(position int, status *rollout.Rollout, replaced bool, now time.Time) (pods []fwk.PodInfo, until time.Time) {
 	for _, info := range s.nodes[position].GetPods() {
 		if end := info.GetPod().DeletionTimestamp; end != nil {
@@ -141,8 +141,8 @@ func (s *search) leaving(position int, status *rollout.Rollout, replaced bool, n
 	return pods, until
 }
 
-// coming returns the held pods that wait for pods to leave the node: for terminating pods and, with replaced, for pods
-// that the rollout replaces. Pods that wait for a different rollout's old pods are left out.
+// coming returns the held pods that wait for the node's terminating pods. If replaced is set, it also returns the held
+// pods that wait for old pods of this rollout. It leaves out held pods that wait for old pods of another rollout.
 func coming(taken []held.ReservedPod, node string, status *rollout.Rollout, replaced bool) []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range taken {
@@ -155,7 +155,7 @@ func coming(taken []held.ReservedPod, node string, status *rollout.Rollout, repl
 
 // goesOn reports whether the rollout will delete old pods although the pod stays pending.
 func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *podsByOwner, taken []held.ReservedPod) bool {
-	reserved, waiting := 0, 0 // new pods that get the place of a terminating pod, and new pods that wait for a pod to terminate
+	reserved, waiting := 0, 0 // new pods that get the place of a terminating pod, and new pods that wait for old pods that are not terminating yet
 	for i := range taken {
 		if taken[i].ReplicaSet == status.New && taken[i].Terminating {
 			reserved++
@@ -169,12 +169,12 @@ func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *po
 	}
 	pending := max(0, status.Wanted-counts.living[status.New]-reserved-condemned)
 	goesOn := waiting < condemned || status.GoesOn(pending)
-	klog.FromContext(ctx).V(4).Info("Looked at a rollout", "pod", klog.KObj(s.pod), "goesOn", goesOn, "wanted", status.Wanted, "placed", counts.living[status.New],
+	klog.FromContext(ctx).V(4).Info("Checked whether the rollout will delete old pods while the pod is pending", "pod", klog.KObj(s.pod), "goesOn", goesOn, "wanted", status.Wanted, "placed", counts.living[status.New],
 		"waitForEnding", reserved, "waitForOthers", waiting, "condemned", condemned, "pending", pending)
 	return goesOn
 }
 
-// fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming pods are there.
+// fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming pods run on it.
 func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.PodInfo, coming []*v1.Pod) (bool, error) {
 	if s.byResources && !s.request.fit(s.freeAfter(position, leaving, coming)) {
 		return false, nil
@@ -189,7 +189,7 @@ func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.
 			return false, status.AsError()
 		}
 	}
-	nominated := s.pl.handle.NominatedPodsForNode(node.Node().Name) // the Filter plugins run with these pods
+	nominated := s.pl.handle.NominatedPodsForNode(node.Node().Name) // RunFilterPluginsWithNominatedPods adds those with at least the pod's priority
 	for _, pod := range coming {
 		if slices.ContainsFunc(nominated, func(n fwk.PodInfo) bool {
 			return n.GetPod().UID == pod.UID && corev1helpers.PodPriority(n.GetPod()) >= corev1helpers.PodPriority(s.pod)
@@ -212,7 +212,7 @@ func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.
 	return status.IsSuccess(), nil
 }
 
-// freeAfter returns the node's free resources once the leaving pods are gone and the coming pods are there.
+// freeAfter returns the node's free resources once the leaving pods are gone and the coming pods run on it.
 func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod) requests {
 	free := s.pl.index.entries[position].free
 	for _, info := range leaving {
@@ -253,7 +253,8 @@ func (p *podsByOwner) end(owners map[types.UID]int) bool {
 	return false
 }
 
-// podsByOwner returns the counts. It counts only the nodes that have changed since the last call.
+// podsByOwner returns the number of pods by owner. It counts again only the pods of nodes that have changed since the
+// last call.
 func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
 	for _, position := range x.stale {
 		e := &x.entries[position]
@@ -284,7 +285,7 @@ func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
 	}
 }
 
-// add adds the node's pods, or subtracts them if times is -1.
+// add adds the node's pods to the counts. If times is -1, it subtracts them.
 func (p *podsByOwner) add(e *entry, position, times int) {
 	count := func(counts map[types.UID]int, owner types.UID, n int) {
 		if counts[owner] += n * times; counts[owner] == 0 {

@@ -14,14 +14,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/compat"
 )
 
-// ours is stamped when the binaries are built.
+// ours is the version of this build. The linker sets it.
 var ours = "unknown"
 
-// oldest is the oldest minor version of Kubernetes 1 that there is a build for.
+// oldest is the oldest minor version of Kubernetes 1.x for which there is a build.
 const oldest = 35
 
-// built is the minor version of Kubernetes 1 that this binary is built for, the oldest that it runs against. A
-// kube-scheduler may be one minor version older than the API server, so that is the newest that it was tested with.
+// built is the minor version of Kubernetes 1.x that this binary is built for. It is also the oldest supported version
+// of the API server. A kube-scheduler may be one minor version older than the API server, so built+1 is the newest
+// version of the API server with which the binary was tested.
 var built = func() int {
 	minor, err := strconv.Atoi(strings.TrimPrefix(compat.Minor, "1."))
 	if err != nil {
@@ -33,16 +34,17 @@ var built = func() int {
 // String returns our version and the version of the Kubernetes libraries that are built in.
 func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
 
-// Ours returns our version without that of Kubernetes.
+// Ours returns our version, without the version of Kubernetes.
 func Ours() string { return ours }
 
-// Minor returns the API server's version, such as "1.36".
+// Minor returns the API server's major and minor version, such as "1.36".
 func Minor(server *apimachineryversion.Info) string {
-	return server.Major + "." + strings.TrimSuffix(server.Minor, "+") // providers mark theirs with a "+"
+	return server.Major + "." + strings.TrimSuffix(server.Minor, "+") // cloud providers append a "+" to the minor version
 }
 
-// Check compares the API server's version with the build's. An older minor version is an error. A version that is newer
-// by more than one minor, or that cannot be parsed, is a warning.
+// Check compares the API server's version with the version that this binary is built for. If the API server is older,
+// Check returns an error. If the API server is newer by more than one minor version, or if its version cannot be
+// parsed, Check returns a warning.
 func Check(server *apimachineryversion.Info) (warning string, err error) {
 	minor, parseErr := strconv.Atoi(strings.TrimPrefix(Minor(server), "1."))
 	switch {
@@ -60,8 +62,8 @@ func Check(server *apimachineryversion.Info) (warning string, err error) {
 	return "", nil
 }
 
-// CheckServer reads the API server's version, logs the warning of Check, and returns its error. If the version cannot
-// be read, CheckServer returns nil, because the API server may be unavailable for a moment.
+// CheckServer reads the API server's version, logs the warning of Check, and returns the error of Check. If the version
+// cannot be read, CheckServer returns nil, because the API server may be unavailable for a moment.
 func CheckServer(logger klog.Logger, client discovery.ServerVersionInterface) error {
 	info, err := client.ServerVersion()
 	if err != nil {

@@ -18,14 +18,15 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// interval is the time between two loops of the autoscaler in these tests. It was 10 s in the recorded runs, so 65 s
-// without a change are 6 loops.
+// interval is the time between two loops of the autoscaler in these tests. In the recorded runs, the interval was 10 s,
+// so 65 s without a change are 6 loops.
 const interval = 300 * time.Millisecond
 
 func stock(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }
 
-// autoscalerEnv sets up the cluster of the recorded runs: a user pool 0..3 and a system pool 1..2 of 2-CPU nodes, the
-// system node full, pods that ask for 1500m, and a stock scheduler that refuses the virtual node.
+// autoscalerEnv sets up the cluster of the recorded runs. It has a user pool with 0 to 3 nodes and a system pool with 1
+// or 2 nodes, each of 2 CPUs, and the system node is full. Pods request 1500m, and the default scheduler does not use
+// the virtual node.
 func autoscalerEnv(t *testing.T, unneeded time.Duration) *env {
 	return autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded})
 }
@@ -149,7 +150,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.Scale("filler", 0)
 		e.Eventually(20*time.Second, func() string { return e.tainted(4) })
 		at := time.Now()
-		e.staysFor(2, func() string { // the loops go on, and say that the pools are at their maxima
+		e.staysFor(2, func() string { // the autoscaler's loops go on, and its status shows the pools at their maxima
 			if got := e.statusTargets(); got != "3 2" {
 				return "the status says " + got + " before the deletion"
 			}
@@ -173,7 +174,7 @@ func TestRecordedRuns(t *testing.T) {
 	})
 }
 
-// status returns the status that the autoscaler wrote. It has no node groups before the first loop has ended.
+// status returns the status that the autoscaler wrote. Before the first loop has ended, the status has no node groups.
 func (e *env) status() autoscaler.Status {
 	e.Helper()
 	var status autoscaler.Status
@@ -196,7 +197,8 @@ func (e *env) statusTargets() string {
 	return fmt.Sprintf("%d %d", user.Health.CloudProviderTarget, system.Health.CloudProviderTarget)
 }
 
-// tainted returns "" if the number of nodes that are about to be removed is want, and else what is wrong.
+// tainted returns "" if want nodes have the taint of nodes that are about to be removed. Otherwise it returns an error
+// text.
 func (e *env) tainted(want int) string {
 	e.Helper()
 	n := 0

@@ -15,9 +15,9 @@ import (
 )
 
 // BenchmarkArrivals measures the cost of new nodes while many pods wait. 5,000 nodes are full, and 10,000 pods of 20
-// sizes wait. Then 300 nodes of an autoscaler come, 10 a second, with room for eight pods each. With the plugin the
-// pods are held, because the pool grows; the default profile finds them unschedulable. The CPU time is the scheduler's,
-// from the first node until at least a minute has passed and the new nodes are full.
+// sizes wait. Then an autoscaler adds 300 nodes, 10 a second, each with capacity for eight pods. With the plugin, the
+// pods are held, because the pool can grow. With the default profile, they are unschedulable. The CPU time is the
+// scheduler's. It counts from the first new node until the new nodes are full, and for at least a minute.
 func BenchmarkArrivals(b *testing.B) {
 	const nodes, pods, rounds = 5000, 10000, 1
 	c := startCrowd(b)
@@ -63,12 +63,13 @@ func BenchmarkArrivals(b *testing.B) {
 // arrivals are the results of one run of BenchmarkArrivals.
 type arrivals struct {
 	cpu, took time.Duration
-	waits     []time.Duration // from when a new node was ready until a pod was bound to it; sorted
+	waits     []time.Duration // for each pod, from when its new node was ready until the pod was bound; sorted
 }
 
 func (a arrivals) p99() time.Duration { return a.waits[len(a.waits)*99/100] }
 
-// arrive makes the pods, waits until the variant has found all of them unschedulable, and makes the nodes.
+// arrive creates the pods, waits until the scheduler variant has found all of them unschedulable, and creates the
+// nodes.
 func (c *crowd) arrive(variant string, pods int) arrivals {
 	const came, room, interval, atLeast = 300, 8, 100 * time.Millisecond, time.Minute
 	c.Helper()

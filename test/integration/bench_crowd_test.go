@@ -22,11 +22,11 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// crowd is a cluster with thousands of nodes that KWOK does not manage, because so many heartbeats would keep the API
-// server busy.
+// crowd is a cluster with thousands of nodes. KWOK does not manage these nodes, because their heartbeats would keep the
+// API server busy.
 type crowd struct {
 	*env
-	client kubernetes.Interface // without a limit of requests
+	client kubernetes.Interface // without a client-side rate limit
 }
 
 func startCrowd(b *testing.B) *crowd {
@@ -80,7 +80,7 @@ func (c *crowd) populate(nodes, podsPerNode int) {
 	c.Logf("%d nodes and %d pods were made in %.0f s", nodes, nodes*podsPerNode, time.Since(began).Seconds())
 }
 
-// addNode makes a ready node of 4 CPUs. Of five nodes three are user nodes, the others system nodes.
+// addNode makes a ready node of 4 CPUs. Three of five nodes are user nodes, and two are system nodes.
 func (c *crowd) addNode(i int) error {
 	mode := "user"
 	if i%5 > 2 {
@@ -98,7 +98,7 @@ func (c *crowd) addNodeOf(name, mode string) error {
 	return err
 }
 
-// addPod makes a pod. The pod is bound to the node, unless that is "".
+// addPod makes a pod. If node is not "", the pod is bound to this node.
 func (c *crowd) addPod(name, app, node, cpu, memory string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}}}
 	pod.Spec.NodeName = node
@@ -108,7 +108,7 @@ func (c *crowd) addPod(name, app, node, cpu, memory string) error {
 	return err
 }
 
-// removePods deletes the app's pods at once, and waits until they are gone.
+// removePods deletes the app's pods without a grace period, and waits until they are gone.
 func (c *crowd) removePods(app string) {
 	c.Helper()
 	selected := metav1.ListOptions{LabelSelector: "app=" + app}
@@ -134,8 +134,8 @@ func (c *crowd) run(variant string) *devcluster.Component {
 	return s
 }
 
-// watchPods calls changed for each of the app's pods that is added or updated, one after the other, until stop is
-// called.
+// watchPods calls changed each time one of the app's pods is added or updated, until stop is called. The calls are
+// serial.
 func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 	c.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
@@ -164,7 +164,7 @@ func cpu(t testing.TB, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// load returns the machine's load average over the last minute, which shows whether anything else ran.
+// load returns the machine's load average over the last minute. It shows whether other processes were running.
 func load(t testing.TB) string {
 	t.Helper()
 	data := must.ReadFile(t, "/proc/loadavg")

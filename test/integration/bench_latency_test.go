@@ -19,9 +19,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// BenchmarkGate measures how fast the gate opens: the time from the status with the pool at its maximum until the first
-// pod is bound to the virtual node, and until the last of 1,000 held pods is. The time of the bindings alone is
-// measured on the same cluster, with pods for which the gate is open from the start.
+// BenchmarkGate measures how fast the gate opens. The time starts with the autoscaler's status that has the pool at its
+// maximum. It ends when the first of 1,000 held pods is bound to the virtual node, and when the last one is bound. For
+// comparison, the benchmark measures bindings alone, with pods for which the gate is open from the start.
 func BenchmarkGate(b *testing.B) {
 	const crowd = 1000
 	e := start(b, nil, vms("userpool", "user", 1, 1, 3, 20))
@@ -38,12 +38,12 @@ func BenchmarkGate(b *testing.B) {
 		e.hold(app, 1)
 		at := e.opens(app, 1)
 		one = append(one, at[0])
-		// A crowd of them.
+		// Many held pods.
 		app = fmt.Sprintf("crowd-%d", i)
 		e.hold(app, crowd)
 		at = e.opens(app, crowd)
 		first, last = append(first, at[0]), append(last, at[crowd-1])
-		// A crowd for which the gate is open: the time between the first and the last binding.
+		// Many pods for which the gate is open: the time between the first and the last binding.
 		app = fmt.Sprintf("open-%d", i)
 		bound := e.bindings(app, crowd)
 		e.Create(suite.Deployment(app, crowd, "100m"))
@@ -81,8 +81,8 @@ func BenchmarkGate(b *testing.B) {
 	b.ReportMetric(float64(median(last).Milliseconds()), "ms/1000-held")
 }
 
-// BenchmarkBinding measures what the annotations in the Binding cost: the time from the first to the last of 900
-// bindings to the virtual node, with our binder and with DefaultBinder in turns, each on a new cluster.
+// BenchmarkBinding measures how long the annotations in the Binding delay it. It takes the time from the first to the
+// last of 900 bindings to the virtual node. Our binder and DefaultBinder take turns, each on a new cluster.
 func BenchmarkBinding(b *testing.B) {
 	const pods, counted = 1000, 900
 	ours := "testdata/fixed.yaml"
@@ -133,8 +133,8 @@ func (e *env) hold(app string, n int32) {
 	})
 }
 
-// opens sets the pool's size to its maximum, and returns the times from then until each of the app's pods was bound, in
-// order.
+// opens sets the pool's size to its maximum. It returns the times from that moment until each of the app's pods was
+// bound, in ascending order.
 func (e *env) opens(app string, n int) []time.Duration {
 	e.Helper()
 	bound := e.bindings(app, n)
@@ -142,7 +142,8 @@ func (e *env) opens(app string, n int) []time.Duration {
 	return <-bound
 }
 
-// bindings sends, once n of the app's pods are bound, the times from the call until each was bound, in order.
+// bindings waits until n of the app's pods are bound. It then sends the times from its call until each pod was bound,
+// in ascending order.
 func (e *env) bindings(app string, n int) <-chan []time.Duration {
 	e.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(e.Client, 0, informers.WithNamespace(namespace),

@@ -22,8 +22,8 @@ func BenchmarkMemory(b *testing.B) {
 	c := startCrowd(b)
 	c.populate(nodes, podsPerNode)
 	controller := c.control("testdata/no-leader-election.yaml")
-	// The memory of a process depends on its last garbage collection. So each figure is a median over several starts,
-	// also the ratio.
+	// The memory of a process depends on its last garbage collection. So each figure, including the ratio, is a median
+	// over several starts.
 	var mine, theirs, ratios []float64
 	for range rounds {
 		stock := must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", c.rbac))(b)

@@ -14,8 +14,8 @@ import (
 
 // BenchmarkThroughput measures how many pods our binary binds in a second, and the CPU time for a pod, from the first
 // binding to the last. 5,000 pods wait when the binary starts, on a cluster of 5,000 nodes. The variants are the
-// plugin, the default profile, and the default profile that looks for only 100 feasible nodes. They take turns; a ratio
-// is the median of the rounds' ratios.
+// plugin, the default profile, and the default profile that looks for only 100 feasible nodes. The variants take turns.
+// Each ratio is the median of the ratios of all rounds.
 func BenchmarkThroughput(b *testing.B) {
 	const nodes, pods, rounds = 5000, 5000, 3
 	c := startCrowd(b)
@@ -24,7 +24,7 @@ func BenchmarkThroughput(b *testing.B) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\ncluster\tvariant\tpods/s\tCPU ms a pod\tpods/s, ours to it\tCPU, ours to it\ttarget\t\n")
 	for _, cluster := range []string{"roomy", "full"} {
-		if cluster == "full" { // no user node has room
+		if cluster == "full" { // no user node has free capacity
 			c.each(nodes, func(i int) error {
 				if i%5 > 2 {
 					return nil

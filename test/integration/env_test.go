@@ -63,10 +63,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A test returns its cluster, and other tests use it again, unless the test has its own options for the control plane
-// or fails.
+// When a test ends, other tests can use its cluster. If the test failed or had its own options for the control plane,
+// they cannot.
 var (
-	clusters string // the directory of such clusters
+	clusters string // the directory of reusable clusters
 	idle     = make(chan *devcluster.Cluster, 16)
 )
 
@@ -100,7 +100,7 @@ type env struct {
 	ctx       context.Context
 	scheduler *devcluster.Component
 	rbac      string   // the kustomization with the rights of our binaries
-	refused   bool     // requests of our binaries may be forbidden
+	refused   bool     // the API server may reject requests of our binaries as forbidden
 	args      []string // further arguments of the scheduler
 }
 

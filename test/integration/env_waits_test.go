@@ -26,7 +26,7 @@ import (
 // the call.
 func (e *env) staysFor(loops int, check func() string) {
 	e.Helper()
-	begun := 1 // it may be in a loop now
+	begun := 1 // the autoscaler may be in a loop now
 	last := e.Autoscaler.Loops() + begun + loops
 	e.Eventually(time.Duration(loops)*10*time.Second, func() string {
 		ended := e.Autoscaler.Loops() // read before the check, so that the last check comes after the last loop
@@ -40,7 +40,7 @@ func (e *env) staysFor(loops int, check func() string) {
 	})
 }
 
-// checkLogOf fails the test if the process was refused something or crashed, and returns its log.
+// checkLogOf returns the log of the process. It fails the test if a request was forbidden or the process crashed.
 func (e *env) checkLogOf(c *devcluster.Component) []byte {
 	log, err := os.ReadFile(c.Log())
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *env) checkLogOf(c *devcluster.Component) []byte {
 	return log
 }
 
-// checkLog fails the test if the scheduler was refused something or crashed.
+// checkLog fails the test if a request of the scheduler was forbidden or the scheduler crashed.
 func (e *env) checkLog() {
 	log := e.checkLogOf(e.scheduler)
 	if e.Failed() {
@@ -140,7 +140,7 @@ func (e *env) metrics() string {
 	return string(body)
 }
 
-// scrape asks one of our binaries for its metrics, with the token if it is not empty.
+// scrape requests the metrics of one of our binaries. If the token is not empty, the request has the token.
 func (e *env) scrape(c *devcluster.Component, token string) (status int, body []byte, err error) {
 	e.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
@@ -197,8 +197,8 @@ func (e *env) eventOn(namespace, kind, name, reason string) string {
 	return message
 }
 
-// notReady returns a complaint if a pod of the app is not ready. A ReplicaSet deletes such pods first, whatever their
-// deletion cost.
+// notReady returns an error text if a pod of the app is not ready. A ReplicaSet deletes pods that are not ready first,
+// whatever their deletion cost.
 func (e *env) notReady(app string) string {
 	e.Helper()
 	for _, p := range e.Pods(app) {

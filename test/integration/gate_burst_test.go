@@ -16,8 +16,8 @@ import (
 )
 
 // TestBudgetAndWaitLimit: the budget is never exceeded, although many pods are scheduled at once and the scheduler is
-// killed in between. A pod that waits for the budget is requeued when a burst pod ends, and when a VM has room.
-// waitLimit opens the gate although the pool could grow.
+// killed in between. A pod that waits for the budget is requeued when a burst pod ends, and when a VM has free
+// capacity. waitLimit opens the gate although the pool could grow.
 func TestBudgetAndWaitLimit(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20))
@@ -54,8 +54,8 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	e.Stays(2*time.Second, within)
 	e.Told("web", gate.ReasonBudgetSpent.Sentence)
 
-	// When a burst pod ends, another pod bursts at once. A pod on the virtual node counts until its grace period has
-	// passed.
+	// When a burst pod ends, another pod bursts at once. A deleted pod on the virtual node uses the budget until its
+	// grace period has passed.
 	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
 			must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
@@ -76,9 +76,9 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
 }
 
-// TestWhoMayBurst: pods of a namespace that the burst pool does not select are held, and their condition says so. They
-// are requeued when the namespace is labelled, and then burst up to the limit of CPU. An event reports which fields of
-// a pod Azure Container Instances ignores.
+// TestWhoMayBurst: pods of a namespace that the burst pool does not select are held, and their condition says so. When
+// the namespace gets the label, the pods are requeued and burst up to the CPU limit. An event names the pod's fields
+// that Azure Container Instances ignores.
 func TestWhoMayBurst(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

@@ -52,8 +52,8 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// TestObserveChangesNothing: with the rights of the overlay for mode Observe, the controller may not write to nodes and
-// pods, and does not need to. An old gate taint stays, and an event says so.
+// TestObserveChangesNothing: with the rights of the overlay for mode Observe, the controller cannot write to nodes and
+// pods, and does not try. An old gate taint stays, and an event says so.
 func TestObserveChangesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

@@ -20,7 +20,7 @@ import (
 )
 
 // publishesOverride waits until the published state has the override want and a problem with this text. If problem is
-// "", there must be no problem with the ConfigMap.
+// "", the published state must have no problem with the ConfigMap.
 func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {
@@ -36,8 +36,8 @@ func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 }
 
 // TestEmergency: an operator with rights on only the override's ConfigMap closes and opens the gate, also for pods that
-// select the virtual node. The override stays in force after fail-overs, also if the ConfigMap has become unreadable.
-// The budget and opt-outs stay in force, too.
+// select the virtual node. The override stays in force after fail-overs, even if the ConfigMap can no longer be read.
+// The budget and opt-outs also stay in force.
 func TestEmergency(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // the configuration allows 3 VMs
@@ -105,7 +105,8 @@ func TestEmergency(t *testing.T) {
 		v := must.Get(published.DecodeView([]byte(cm.Data[published.ViewKey])))(t)
 		return v
 	}
-	// failsOver kills the leader, waits until the standby leads and has tried a pod, and starts the first one again.
+	// failsOver kills the leader, waits until the standby leads and has tried to schedule a pod, and starts the killed
+	// process again.
 	round := 0
 	failsOver := func() {
 		t.Helper()
@@ -145,7 +146,7 @@ func TestEmergency(t *testing.T) {
 	mustSay("gate: close")
 	e.publishesOverride(gate.OverrideClosed, `gate: the value is "close"; set Closed or Open. Until it is corrected, the override that was read before stays in force: Closed`)
 	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverrideUnreadable")
-	failsOver() // first to a process that has read the override while it was readable, then to one that has not
+	failsOver() // the first new leader read the override while it was readable, the second did not
 	failsOver()
 	e.publishesOverride(gate.OverrideClosed, `gate: the value is "close"`)
 	if v := view(); v.Override.Gate != gate.OverrideClosed {
@@ -161,7 +162,7 @@ func TestEmergency(t *testing.T) {
 		return ""
 	})
 	t.Logf("the first pods were let in at most %v after kubectl was called", time.Since(began).Round(10*time.Millisecond))
-	// The budget of 2 CPUs is 40 pods: those that select the virtual node, and some of web.
+	// The budget of 2 CPUs is enough for 40 pods: the pods that select the virtual node, and some pods of web.
 	e.Eventually(30*time.Second, func() string {
 		if got := e.Placed(""); got["aci"] != 40 {
 			return fmt.Sprintf("%v; %s", got, e.Said("web"))

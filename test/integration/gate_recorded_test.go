@@ -11,8 +11,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// noneBursts waits until the pods are placed as wanted, and fails the test if one of them is on the virtual node
-// meanwhile.
+// noneBursts waits until the pods are placed as wanted. It fails the test if one of them is on the virtual node before
+// that.
 func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int) {
 	e.Helper()
 	e.Eventually(timeout, func() string {
@@ -27,8 +27,8 @@ func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int)
 	})
 }
 
-// TestGateAtScaleIn is the recorded run H with our scheduler: a spike of pods during a scale-in finds VMs that cannot
-// be used, and a status that says "at max". Still no pod bursts, because the pools can grow once the VMs are gone.
+// TestGateAtScaleIn is the recorded run H with our scheduler. A spike of pods comes during a scale-in. The VMs cannot
+// be used, and the autoscaler's status says "at max". No pod bursts, because the pools can grow once the VMs are gone.
 func TestGateAtScaleIn(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
@@ -53,7 +53,7 @@ func TestGateAtScaleIn(t *testing.T) {
 			all := map[string]int{"userpool": 3, "systempool": 2}
 			e.Create(suite.Deployment("web", 5, "1500m"))
 			e.noneBursts(30*time.Second, "web", all)
-			// KWOK may never end a pod that is deleted before KWOK holds the lease of the pod's node.
+			// If a pod is deleted before KWOK holds the lease of the pod's node, KWOK may never end the pod.
 			e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 			e.Scale("web", 0)
 			e.Eventually(30*time.Second, func() string { return e.tainted(4) })
@@ -71,9 +71,9 @@ func TestGateAtScaleIn(t *testing.T) {
 	}
 }
 
-// TestGateBesideTaintedGroup is the recorded run L with our scheduler. A tainted group of the same mode does not hold
-// plain pods for longer than declineGrace and two loops, because the autoscaler never grows it for them. This applies
-// if the group has no nodes, and if it grows again and again for other pods.
+// TestGateBesideTaintedGroup is the recorded run L with our scheduler. The autoscaler never grows a tainted node group
+// for pods without its toleration. So the group holds these pods for at most declineGrace and two loops. This applies
+// to a group without nodes, and to a group that grows repeatedly for other pods.
 func TestGateBesideTaintedGroup(t *testing.T) {
 	t.Parallel()
 	const grace, slack = 6 * time.Second, 3 * time.Second // the slack is for a busy machine

@@ -18,7 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// slowEnd is a finalizer that lets a test's pods take some time to end. KWOK's pods end at once without it.
+// slowEnd is a finalizer that lets a test's pods take some time to end. Without the finalizer, pods on KWOK's nodes end
+// at once.
 const slowEnd = "example.com/slow-end"
 
 // with returns the path of a copy of the configuration, with a line added to the plugin's arguments.
@@ -44,7 +45,7 @@ func replaced(t *testing.T, config, old, new string) string {
 	return file
 }
 
-// finalize removes the finalizers of pods that have been terminating for longer than this time.
+// finalize removes the finalizers of pods that have been terminating for longer than the given time.
 func (e *env) finalize(after time.Duration) {
 	go func() {
 		for range time.Tick(200 * time.Millisecond) {
@@ -70,9 +71,9 @@ type rolled struct {
 	took  time.Duration
 }
 
-// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %. If pods may be unavailable, at most one bursts.
-// If not, no more than the surge bursts, and Return brings these pods back. For comparison, each case also runs with
-// holdSurge: false.
+// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %. If maxUnavailable is not 0, at most one pod
+// bursts. If maxUnavailable is 0, at most the surge bursts, and Return brings these pods back. For comparison, each
+// case also runs with holdSurge: false.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {
@@ -140,7 +141,7 @@ func TestRollout(t *testing.T) {
 		most                 int
 	}{
 		{"maxUnavailable 25%", "25%", []string{"web"}, 1},
-		{"maxUnavailable 25%, two at a time", "25%", []string{"web", "api"}, 6}, // at most the surges: one Deployment may take the other's room
+		{"maxUnavailable 25%, two at a time", "25%", []string{"web", "api"}, 6}, // at most both surges: one Deployment may take the capacity that the other has freed
 		{"maxUnavailable 0", "0", []string{"web"}, 5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

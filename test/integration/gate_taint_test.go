@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// noPendingGateToleration returns a complaint if a pod that is not bound tolerates the gate taint.
+// noPendingGateToleration returns an error text if a pod that is not bound tolerates the gate taint.
 func (e *env) noPendingGateToleration() string {
 	for _, p := range e.Pods("") {
 		if p.Spec.NodeName == "" && slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey }) {
@@ -29,9 +29,9 @@ func (e *env) noPendingGateToleration() string {
 	return ""
 }
 
-// TestArticles runs the manifests of the articles that README.md names, with only schedulerName changed. Their pods
-// tolerate the virtual node. With the gate taint the pools grow to their maximum and the other pods burst. Without it
-// the pools never grow.
+// TestArticles runs the manifests of the articles that README.md names, with only schedulerName changed. The pods of
+// these articles tolerate the virtual node. With the gate taint, the pools grow to their maximum, and the remaining
+// pods burst. Without the gate taint, the pools never grow.
 func TestArticles(t *testing.T) {
 	t.Parallel()
 	agentpool := vms("agentpool", "user", 1, 1, 2, 20)
@@ -115,8 +115,8 @@ func TestArticles(t *testing.T) {
 	})
 }
 
-// TestGateTaintIsKept: the controller puts the taint back if it is removed or the Node is made again. It is gone for
-// good after cleanup --taint-only.
+// TestGateTaintIsKept: if the gate taint is removed or the Node is created again, the controller adds the taint again.
+// After cleanup --taint-only, the taint stays away.
 func TestGateTaintIsKept(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -143,7 +143,7 @@ func TestGateTaintIsKept(t *testing.T) {
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Labels["type"] = "virtual-kubelet" })
 	e.waitGated(true)
 
-	// The controller ends 3 s later, and puts the taint back until then.
+	// The controller ends 3 s later. Until then, it adds the taint again.
 	time.AfterFunc(3*time.Second, controller.Stop)
 	e.cleanUp("--taint-only")
 	<-controller.Done()

@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// podsOf returns the pod templates of the objects, by the objects' keys.
+// podsOf returns the pod templates of the objects, by the key of the object.
 func podsOf(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]corev1.PodTemplateSpec {
 	t.Helper()
 	templates := map[string]corev1.PodTemplateSpec{}
@@ -133,8 +133,8 @@ func TestChartValues(t *testing.T) {
 // ourImage sets the chart's image, which has no default.
 const ourImage = "--set=image.repository=registry.example.com/pool-priority-scheduler"
 
-// TestChartBuilds: the chart takes the newest build that is not newer than the cluster, with Coscheduling that for 1.35.
-// It says what to set if there is none.
+// TestChartBuilds: the chart uses the newest build that is not newer than the cluster. With Coscheduling, it uses the
+// build for 1.35. If there is no such build, the chart's error says which value to set.
 func TestChartBuilds(t *testing.T) {
 	t.Parallel()
 	example := func(name string) string { return "--set-file=config=" + root + "/manifests/examples/" + name + ".yaml" }

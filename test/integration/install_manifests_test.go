@@ -142,8 +142,8 @@ func kustomization(t testing.TB, text string, files map[string]string) string {
 }
 
 // TestConfigTravels: the pod templates have the configuration, byte for byte, and no ConfigMap has it. The component
-// config sets a user's own configuration on top of the base, an overlay or an example. Other ways that look right are
-// rejected.
+// config sets a user's own configuration on top of the base, an overlay or an example. Other seemingly correct ways to
+// set a configuration are rejected.
 func TestConfigTravels(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {
@@ -280,8 +280,9 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestNamespaceAndNames: with kustomize's namespace, which Argo CD and Flux also set, and with Helm's, all objects are
-// in the namespace and none in kube-system. The release's name is part of the objects' names.
+// TestNamespaceAndNames: if kustomize or Helm sets a namespace, all objects are in this namespace, and none is in
+// kube-system. (Argo CD and Flux set the namespace of kustomize, too.) The name of the Helm release is part of the
+// objects' names.
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "pool-priority-of-mine" // it contains our name
@@ -344,7 +345,8 @@ func TestNamespaceAndNames(t *testing.T) {
 	}
 }
 
-// inNamespace fails the test if an object is in another namespace, or names the one that the manifests are written for.
+// inNamespace fails the test if an object is in another namespace, or if its text names kube-system or the default
+// namespace of the manifests.
 func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, namespace string) {
 	t.Helper()
 	for key, object := range objects {

@@ -24,8 +24,8 @@ func TestOptIn(t *testing.T) {
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	// The shipped component, for a second scheduler's name as well. kustomize sets the namespace also on cluster-scoped
-	// kinds that it does not know, which does no harm.
+	// This is the shipped component, also with the name of a second scheduler. kustomize sets the namespace also on
+	// objects of cluster-scoped kinds that it does not know. This does no harm.
 	dir := kustomization(t, `namespace: mine
 components: [MANIFESTS/components/opt-in]
 patches:
@@ -78,7 +78,7 @@ patches:
 	}
 	last := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "last", Labels: map[string]string{"poolpriority.dev/scheduler": "pool-priority-scheduler"}}}
 	must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, last, metav1.CreateOptions{}))
-	e.Eventually(30*time.Second, func() string { // by then the API server has seen the other labels
+	e.Eventually(30*time.Second, func() string { // once this holds, the API server has also seen the other labels
 		if _, err := e.Client.CoreV1().ServiceAccounts(last.Name).Get(e.ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
@@ -118,7 +118,7 @@ patches:
 	e.Create(d)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 2})
 
-	// Back: pods that run stay where they are, new ones are the default scheduler's.
+	// The opt-in is removed: running pods stay where they are, and new pods get the default scheduler.
 	label("null")
 	e.Eventually(30*time.Second, func() string {
 		if got := named(""); got != corev1.DefaultSchedulerName {
@@ -134,7 +134,7 @@ patches:
 			switch {
 			case p.Spec.SchedulerName == devcluster.SchedulerName && p.Spec.NodeName != "":
 				ours++
-			case p.Spec.SchedulerName == corev1.DefaultSchedulerName && p.Spec.NodeName == "": // none runs here
+			case p.Spec.SchedulerName == corev1.DefaultSchedulerName && p.Spec.NodeName == "": // no default scheduler runs here
 				others++
 			}
 		}

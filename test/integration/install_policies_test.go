@@ -99,7 +99,7 @@ func policyPorts(policy *networkingv1.NetworkPolicy) []string {
 }
 
 // TestOptInPolicies: the policy of the chart is that of the component, except for the namespace and the scheduler's
-// name. The example for Kyverno, which has no other test, has the same failure policy, conditions and mutations.
+// name. The example for Kyverno has the same failure policy, conditions and mutations. It has no other test.
 func TestOptInPolicies(t *testing.T) {
 	t.Parallel()
 	byKustomize, byHelm := added(t, "opt-in", devcluster.SchedulerNamespace, "--set=optIn.enabled=true")

@@ -57,7 +57,8 @@ func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[stri
 	}
 }
 
-// startAs runs one of our binaries with the configuration as another ServiceAccount than that of the shipped manifests.
+// startAs runs one of our binaries with the configuration. The binary uses the given ServiceAccount, not the one of the
+// shipped manifests.
 func (e *env) startAs(namespace, account, binary, config string, args ...string) *devcluster.Process {
 	e.Helper()
 	kubeConfig := e.account(namespace, account)
@@ -142,7 +143,7 @@ func TestTwoInstallations(t *testing.T) {
 	e.createSilentNode("green")
 	e.setTeam("green", "green")
 	e.hasGateTaints(devcluster.VirtualNodeName, configv1.DefaultInstallation)
-	e.hasGateTaints("green", "green") // blue may have tainted the node before it got the label, and removes its taint
+	e.hasGateTaints("green", "green") // blue may have tainted the node before the node got the label; blue then removes its taint
 
 	e.Create(suite.Deployment("blue", 30, "200m", endsFast))
 	green := suite.Deployment("green", 30, "200m", endsFast)

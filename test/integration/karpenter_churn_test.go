@@ -32,16 +32,17 @@ var (
 
 var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
-// churnMargin is how long a condition must have lasted before a binding to make the binding wrong. The scheduler's
-// input, its decision and the binding reach this test by three watches, on a busy machine. The margin does not cover
-// the time by which Karpenter's own counts lag (it writes a NodePool's status every 5 s): the test judges by
-// NodeClaims, not by that status.
+// churnMargin is how long before a binding a condition must have lasted, so that the test judges the binding as wrong.
+// The scheduler's input, its decision and the binding reach this test by three watches, on a busy machine. The margin
+// does not cover the time by which Karpenter's own counts lag (it writes a NodePool's status every 5 s): the test
+// judges by NodeClaims, not by that status.
 const churnMargin = time.Second
 
-// claimed is a NodeClaim as the API showed it, with times of this test's clock. A time is zero if it has not come.
+// claimed is a NodeClaim as the API showed it, with times of this test's clock. A time is zero if its event has not
+// happened yet.
 type claimed struct {
 	made, leaving time.Time
-	cpu           resource.Quantity // of its instance type; until it is launched, that of the smallest type
+	cpu           resource.Quantity // of its instance type; before the launch, of the smallest instance type
 	node          string            // the Node's name; empty until the NodeClaim is launched
 }
 
@@ -131,8 +132,8 @@ func (w *witness) seePod(pod *corev1.Pod, now time.Time) {
 	}
 }
 
-// judge returns what made a binding to the virtual node wrong, if it lasted for churnMargin before the binding;
-// otherwise "".
+// judge returns the condition that made a binding to the virtual node wrong. It returns "" if no such condition lasted
+// for churnMargin before the binding.
 func (w *witness) judge(at time.Time) string {
 	from := at.Add(-churnMargin)
 	moments := []time.Time{from}
@@ -220,8 +221,8 @@ func TestKarpenterChurn(t *testing.T) {
 }
 
 // deleteCapacity deletes one of the NodePool's nodes, or the node's NodeClaim, and returns the number of deletions. If
-// Karpenter has not initialized the node, it deletes the NodeClaim: if it deleted the node, Karpenter would wait for
-// the node for 15 min and order no other one for its pods.
+// Karpenter has not initialized the node, deleteCapacity deletes the NodeClaim. After a deletion of the node, Karpenter
+// would wait for the node for 15 min and order no other node for its pods.
 func (e *env) deleteCapacity(r *rand.Rand) int {
 	e.Helper()
 	nodes := e.nodesOf("agentpool")

@@ -33,7 +33,8 @@ func instanceType(name string, cpus int64) devcluster.InstanceType {
 	return it
 }
 
-// startKarpenterWith brings up such a cluster with other rights, another NodePool and other instance types.
+// startKarpenterWith brings up the cluster of startKarpenter with other rights, another NodePool and other instance
+// types.
 func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...devcluster.InstanceType) *env {
 	t.Helper()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
@@ -88,8 +89,9 @@ func TestKarpenter(t *testing.T) {
 	})
 }
 
-// TestKarpenterWithoutTheGateTaint shows the deadlock: Karpenter finds that a pod that tolerates the virtual node fits
-// there, and orders no node. (The pods of the articles prefer or allow other nodes, which Karpenter tries first.)
+// TestKarpenterWithoutTheGateTaint shows the deadlock: if a pod tolerates the virtual node, Karpenter finds that the
+// pod fits there, and orders no node. (The pods of the articles prefer or allow other nodes, and Karpenter tries those
+// first.)
 func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")

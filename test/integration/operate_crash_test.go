@@ -33,7 +33,8 @@ func (e *env) crash(every time.Duration, timeout time.Duration, check func() str
 	}
 }
 
-// burstAfter crashes the scheduler until a pod is on the virtual node. This must take about as long as the grace.
+// burstAfter crashes the scheduler until a pod is on the virtual node. The time until then must be about as long as the
+// grace.
 func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
 	e.Helper()
 	const every = 4 * time.Second
@@ -50,7 +51,8 @@ func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
 	}
 }
 
-// TestCrashLoop: a scheduler that is killed every four seconds holds a pod for its grace, neither longer nor shorter.
+// TestCrashLoop: a scheduler that is killed every four seconds holds a pod for its grace, and not for a longer or
+// shorter time.
 func TestCrashLoop(t *testing.T) {
 	const grace = 15 * time.Second
 	t.Run("while the pool is unknown", func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestDocs runs the documentation's blocks that are marked as runnable, those of README.md first, on a cluster of
-// devcluster up.
+// TestDocs runs the code blocks of the documentation that are marked as runnable. It uses a cluster of devcluster up,
+// and runs the blocks of README.md first.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages := must.Get(markdown.Pages(root))(t)

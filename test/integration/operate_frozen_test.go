@@ -20,8 +20,8 @@ import (
 )
 
 // TestFrozenWhileItPreempts: the leader is frozen while pods of high priority preempt others. A standby with the
-// shipped lease settings schedules the remaining pods. Then the old leader is resumed: it must preempt no pod, and end.
-// (test/e2e deletes, kills and freezes leaders.)
+// shipped lease settings schedules the remaining pods. Then the old leader is resumed. It must not preempt any pod, and
+// must exit. (test/e2e deletes, kills and freezes leaders.)
 func TestFrozenWhileItPreempts(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const config = "testdata/failover.yaml"

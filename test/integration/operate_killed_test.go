@@ -50,8 +50,8 @@ func (e *env) groupSays(group string, ready, target, maximum int) {
 }
 
 // TestKilledAtEveryStep kills the scheduler, the controller and the API server at each step of a pod's way to the
-// virtual node. The pod still gets there, with the gate toleration. An admission policy rejects any pending pod with
-// this toleration, and must have nothing to reject.
+// virtual node. The pod is still bound to the virtual node, and has the gate toleration. An admission policy rejects
+// pending pods with this toleration. It must not reject any pod during the test.
 func TestKilledAtEveryStep(t *testing.T) {
 	const config = "testdata/no-leader-election.yaml"
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20))
@@ -77,7 +77,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	after := func(d time.Duration) func(string) { return func(string) { time.Sleep(d) } }
 	type step struct {
 		name string
-		slow bool // also for the API server, after whose restart the watches take a while to come back
+		slow bool // also kill the API server; after its restart, the watches take a while to come back
 		open bool // the gate has opened
 		wait func(pod string)
 	}
@@ -92,7 +92,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		{"bound", true, true, func(pod string) { e.waitPod(pod, isBound) }},
 		{"tolerates", false, true, func(pod string) { e.waitPod(pod, toleratesGate) }},
 	}
-	e.refused = true // a starting API server forbids all requests for a moment
+	e.refused = true // while the API server starts, it forbids all requests for a moment
 	n := 0
 	for _, part := range []string{"scheduler", "controller", "API server"} {
 		kill := killed[part]

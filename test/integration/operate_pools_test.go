@@ -111,8 +111,9 @@ func (e *env) podOf(app string, is func(*corev1.Pod) bool) *corev1.Pod {
 
 func isPending(p *corev1.Pod) bool { return p.Spec.NodeName == "" }
 
-// TestPools runs kubectl pools during the demo's load: with waiting pods, one that cannot burst, pods on VMs and in the
-// burst pool, and after the autoscaler has ended. It also runs it for users with fewer rights.
+// TestPools runs kubectl pools during the demo's load. There are pods on VMs and in the burst pool, waiting pods, and a
+// pod that cannot burst. The test also runs kubectl pools after the autoscaler has ended, and as users with fewer
+// rights.
 func TestPools(t *testing.T) {
 	t.Parallel()
 	info, err := os.Stat(filepath.Join(*bin, "kubectl-pools"))
@@ -138,7 +139,7 @@ func TestPools(t *testing.T) {
 	e.waitGated(true)
 	e.schedule(config, suite.UserTier(1), suite.SystemTier(2), suite.VirtualTier())
 
-	// Both pools' VMs are full, and one is on its way.
+	// The VMs of both pools are full, and the autoscaler has ordered another VM.
 	e.Create(suite.Deployment("web", 9, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
 	e.Create(suite.Deployment("host", 1, "500m", func(p *corev1.PodTemplateSpec) { p.Spec.HostNetwork = true }))
@@ -182,7 +183,7 @@ func TestPools(t *testing.T) {
 		t.Errorf("dump: %s", suite.Tail([]byte(out), 2000))
 	}
 
-	// The autoscaler is killed. (The pools are then no longer known to be full, and new pods wait.)
+	// The autoscaler is killed. (The scheduler then no longer knows whether the pools are full, and new pods wait.)
 	e.Autoscaler.Kill()
 	e.Eventually(60*time.Second, func() string {
 		if out := e.pools(); strings.Count(out, "Unknown") < 2 {

@@ -146,8 +146,8 @@ func (p *prometheus) is(expr, want string) {
 var selectors = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+(?:\{[^{}]*\})?`)
 
 // TestPrometheus runs the demo's load while Debian's Prometheus scrapes the scheduler and the controller, with the
-// token of a ServiceAccount that has the role for scrapers. Every metric that an alert selects exists, every alert can
-// be evaluated, and none fires.
+// token of a ServiceAccount that has the role for scrapers. Every metric that an alert selects exists. Prometheus can
+// evaluate every alert, and no alert fires.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
@@ -264,7 +264,7 @@ func (p *prometheus) quiet() {
 	})
 }
 
-// standby: the metrics of a scheduler that does not lead say so, and have no gauges of pools.
+// standby: the metrics of a scheduler that is not the leader show that, and include no gauges of pools.
 func (e *env) standby(config, token string) {
 	e.Helper()
 	data := must.ReadFile(e, config)
@@ -294,8 +294,8 @@ func (e *env) unauthorized(controller *devcluster.Component) {
 		scheduler   int
 		controller  int
 	}{
-		{"without a token", "", http.StatusForbidden, http.StatusUnauthorized},                 // for the scheduler this is the user system:anonymous
-		{"with a wrong one", "wrong", http.StatusUnauthorized, http.StatusInternalServerError}, // controller-runtime reports a failure
+		{"without a token", "", http.StatusForbidden, http.StatusUnauthorized},                 // the scheduler treats this client as the user system:anonymous
+		{"with a wrong one", "wrong", http.StatusUnauthorized, http.StatusInternalServerError}, // controller-runtime returns 500
 		{"without the right", token, http.StatusForbidden, http.StatusForbidden},
 	} {
 		for c, want := range map[*devcluster.Component]int{e.scheduler: tc.scheduler, controller: tc.controller} {

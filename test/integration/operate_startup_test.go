@@ -25,8 +25,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// run runs the scheduler's binary with the configuration until it prints the text or ends. It returns the output and
-// the exit code: stillRunning if it printed the text, timedOut if neither happened within 30 s.
+// run runs the scheduler's binary with the configuration until the binary prints the text or exits. It returns the
+// output and the exit code. The code is stillRunning if the binary printed the text. It is timedOut if neither happened
+// within 30 s.
 func (e *env) run(config, until string, args ...string) (string, int) {
 	e.Helper()
 	data := must.ReadFile(e, config)
@@ -163,7 +164,7 @@ func testBadConfigurations(t *testing.T, shared *env) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			out, code := e.of(t).run(file, "Starting Kubernetes Scheduler")
-			out = strings.ReplaceAll(out, `\"`, `"`) // an error of one line is quoted in the log
+			out = strings.ReplaceAll(out, `\"`, `"`) // the log quotes an error that has only one line
 			if code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
@@ -185,7 +186,7 @@ func testBadConfigurations(t *testing.T, shared *env) {
 }
 
 // testDefaultLease: a configuration without a lease gets a lease of our own. The lease of the cluster's default
-// scheduler is rejected, because with it only one of both schedulers would run.
+// scheduler is rejected, because only one of the two schedulers would run if they shared it.
 func testDefaultLease(t *testing.T, shared *env) {
 	e := shared.of(t)
 	const ours = `lock="pool-priority-system/pool-priority-scheduler"`

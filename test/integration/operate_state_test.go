@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestPublishedState: the ConfigMap has the state of each pool, its reason, and when it began. The metrics have the
-// states and the reasons.
+// TestPublishedState: the ConfigMap has the state of each pool, the reason of the state, and when the state began. The
+// metrics have the states and the reasons.
 func TestPublishedState(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
@@ -44,7 +44,7 @@ func TestPublishedState(t *testing.T) {
 		`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolGrowing"}`,
 		`pool_priority_gate_decisions_total{decision="open",pool="aci",reason="Open"}`, `pool_priority_held_pods{reason="PoolCanGrow"} 0`,
 		`pool_priority_placements_total{pool="aci",reason="Open"} 1`, `pool_priority_pool_pods{pool="aci"} 1`, "pool_priority_order_violations_total 0")
-	// While nothing changes, the scheduler writes only the time of writing, once a minute.
+	// While nothing changes, the scheduler updates only the ConfigMap's write time, once a minute.
 	content := func() string {
 		s := must.Get(e.published())(t)
 		s.Memory.Written = time.Time{}

@@ -116,7 +116,7 @@ var invitation = regexp.MustCompile(`(?m)^  (\S.*)$`)
 
 var nineSixFive = regexp.MustCompile(`systempool +2 +6\nuserpool +3 +9\nvirtual-node-aci-linux +1 +5\n\(pending\) +0\n`)
 
-// filled returns a complaint if the example's 20 pods are not placed as README.md says.
+// filled returns an error text if the example's 20 pods are not placed as README.md says.
 func (p *playground) filled() string {
 	if out, err := p.devcluster("pools").CombinedOutput(); err != nil || !nineSixFive.Match(out) {
 		return fmt.Sprintf("%s\n(%v), not 9, 6 and 5 pods", out, err)

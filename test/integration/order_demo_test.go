@@ -84,8 +84,8 @@ func checkPage(t *testing.T, said string) {
 	}
 }
 
-// checkTimeline checks that the written files agree with the output: the picture, the figures of the runs with our
-// scheduler, and the difference of the run without it.
+// checkTimeline checks that the written files agree with the output. It compares the picture, the figures of the runs
+// with our scheduler, and how the run without our scheduler differs.
 func checkTimeline(t *testing.T, dir, said string) {
 	data := must.ReadFile(t, filepath.Join(dir, demo.TimelineFile))
 	var timeline picture.Timeline
@@ -109,8 +109,8 @@ func checkTimeline(t *testing.T, dir, said string) {
 			t.Errorf("run %d has pods %v and %+v, not %v and %+v", i, got, run.Summary(), want.pods, want.summary)
 		}
 	}
-	// Without our scheduler the pods always fit on the virtual node, so no VM is ordered for them. The two VMs have
-	// room for 6.
+	// Without our scheduler the pods always fit on the virtual node, so the autoscaler adds no VM for them. The two VMs
+	// have capacity for 6 pods.
 	without := timeline.Runs[2].Summary()
 	if without.VMs != 2 || without.Virtual < 14 || without.Wrong < without.Virtual {
 		t.Errorf("without us: %+v", without)

@@ -31,8 +31,8 @@ spec:
   devices: [{name: gpu-0}]
 `
 
-// TestDRA: a pod that requests an extended resource gets the device that a ResourceSlice offers. The API server has that
-// on by default since Kubernetes 1.36. A second pod waits, because there is no second device.
+// TestDRA: a pod that requests an extended resource gets the device that a ResourceSlice offers. Since Kubernetes 1.36,
+// the API server enables this feature by default. A second pod waits, because there is no second device.
 func TestDRA(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("appsnodepool", "user", 2, 2, 2, 20), vms("systempool", "system", 1, 1, 1, 10))

@@ -20,7 +20,7 @@ func TestGangAcrossPools(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20), vms("systempool", "system", 2, 0, 2, 10))
 	must.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
-	// The CRD is served a moment after it is created.
+	// The API server serves the CRD a moment after its creation.
 	client := must.Get(dynamic.NewForConfig(e.Config))(t)
 	groups := client.Resource(schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}).Namespace(namespace)
 	gang := &unstructured.Unstructured{Object: map[string]any{

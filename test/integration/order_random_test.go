@@ -58,7 +58,7 @@ func TestRandomCluster(t *testing.T) {
 		switch n := r.IntN(20); {
 		case n < 12:
 			e.Scale(fmt.Sprintf("w%d", r.IntN(workloads)), int32(r.IntN(16)))
-		case n < 14: // many workloads go to zero, and the pools shrink
+		case n < 14: // many workloads are scaled to zero, and the pools shrink
 			for i := range workloads {
 				if r.IntN(3) > 0 {
 					e.Scale(fmt.Sprintf("w%d", i), 0)

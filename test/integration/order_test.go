@@ -76,8 +76,8 @@ func TestStaticAndFixedPools(t *testing.T) {
 	e.RightOrder(20)
 }
 
-// TestScaleFromZero: a pool without nodes is neither Full nor Unknown, although no node shows which node group is its
-// own. It grows, and no pod bursts before that.
+// TestScaleFromZero: a pool without nodes is neither Full nor Unknown, although no node shows which node group the pool
+// has. The pool grows, and no pod bursts before that.
 func TestScaleFromZero(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 0, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
@@ -98,8 +98,8 @@ func TestScaleFromZero(t *testing.T) {
 	}
 }
 
-// TestPinnedPods: 100 pods that select one agent pool stay in it, although other nodes have room and the gate opens for
-// other pods.
+// TestPinnedPods: 100 pods that select one agent pool stay in it, although other nodes have free capacity and the gate
+// opens for other pods.
 func TestPinnedPods(t *testing.T) {
 	t.Parallel()
 	apps := vms("appsnodepool", "user", 1, 1, 2, 20)
@@ -111,8 +111,8 @@ func TestPinnedPods(t *testing.T) {
 	e.Create(pinned)
 	e.Lands(60*time.Second, "pinned-pool", map[string]int{"appsnodepool": 100})
 
-	// The two user nodes can run 220 pods in all: 100 pinned ones and 120 of these. The other ten burst, because they
-	// do not tolerate the taint of the system pool, so that pool does not close the gate for them.
+	// The two user nodes can run 220 pods in all: the 100 pinned pods and 120 of these 130 pods. The other ten pods
+	// burst: they do not tolerate the taint of the system pool, so the system pool does not close the gate for them.
 	e.Create(suite.Deployment("ordinary", 130, "1m"))
 	e.Lands(90*time.Second, "ordinary", map[string]int{"appsnodepool": 120, "aci": 10})
 	for _, n := range e.nodesOf("systempool") {

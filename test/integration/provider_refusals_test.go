@@ -39,7 +39,8 @@ func startRefusing(t *testing.T) *env {
 	return e
 }
 
-// runs returns a complaint unless exactly want of the app's pods are on the virtual node, and all of them are ready.
+// runs returns "" if exactly want of the app's pods are on the virtual node and all of these are ready. Otherwise it
+// returns an error text.
 func (e *env) runs(app string, want int) string {
 	ready, stuck := 0, 0
 	for _, p := range e.Pods(app) {
@@ -94,9 +95,9 @@ func (e *env) publishes(state breaker.State, code string) {
 	})
 }
 
-// TestQuota: 20 pods burst at once, and the quota allows 11. Within a minute 11 run, and the others are evicted and
-// held with the reason. Without the quota they burst after the next probe. No pod is stuck, and none runs twice. The
-// same applies if the leader is killed meanwhile.
+// TestQuota: 20 pods burst at once, and the quota allows 11. Within a minute, 11 pods run, and the other nine are
+// evicted and held with the reason. When the quota is removed, these nine burst after the next probe. No pod is stuck,
+// and no pod runs twice. The same applies if the leader is killed meanwhile.
 func TestQuota(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("leader killed %v", killed), func(t *testing.T) {
@@ -136,10 +137,10 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaOfAJob: a Job with a backoffLimit of 3 makes more pods at once than the quota allows. The scheduler sends
-// them two at a time, no more are refused than the backoffLimit allows, and the Job completes. In one case refused pods
-// fail for good, and the leader is killed after the first refusal. In the other case they are evicted, and the Job
-// replaces them only after they have failed.
+// TestQuotaOfAJob: a Job with a backoffLimit of 3 makes more pods at once than the quota allows. The scheduler binds
+// two of them at a time. The provider refuses no more pods than the backoffLimit allows, and the Job completes. In one
+// case, refused pods fail for good, and the leader is killed after the first refusal. In the other case, refused pods
+// are evicted, and the Job replaces a pod only after it has failed.
 func TestQuotaOfAJob(t *testing.T) {
 	for _, tc := range []struct {
 		policy corev1.RestartPolicy
@@ -168,8 +169,8 @@ func TestQuotaOfAJob(t *testing.T) {
 	}
 }
 
-// createJob makes a Job for the virtual node. It makes all its pods at once, each requests one CPU and runs for 25 s,
-// and at most three may fail.
+// createJob creates a Job for the virtual node. The Job creates all its pods at once. Each pod requests one CPU and
+// runs for 25 s. At most three pods may fail.
 func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	e.Helper()
 	template := suite.Deployment("job", 1, "1").Spec.Template
@@ -207,8 +208,8 @@ func (e *env) completes(within time.Duration) (failed int32) {
 	return failed
 }
 
-// TestBurstPoolsInTurn: while the first burst pool refuses, the second is used, and the first again when it has
-// recovered.
+// TestBurstPoolsInTurn: while the first burst pool is refusing, the second burst pool is used. When the first has
+// recovered, it is used again.
 func TestBurstPoolsInTurn(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
@@ -263,8 +264,8 @@ func TestBrokenImage(t *testing.T) {
 	}
 }
 
-// TestVirtualNodeGoesAndComes: while the connector is down, its pods stay and new ones wait. After the Node was deleted
-// and the connector's restart has made it again, pods burst as before, but not before the Node has the gate taint.
+// TestVirtualNodeGoesAndComes: while the virtual node's connector is down, its pods stay, and new pods wait. Then the
+// Node is deleted, and the restarted connector creates it again. Pods burst again once the new Node has the gate taint.
 func TestVirtualNodeGoesAndComes(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
@@ -285,7 +286,7 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 
 	e.VirtualNode.Stop()
 	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
-	e.Eventually(3*time.Minute, func() string { // its pods are garbage-collected and replaced
+	e.Eventually(3*time.Minute, func() string { // the pods of the deleted Node are garbage-collected and replaced
 		waiting := 0
 		for _, p := range e.Pods("web") {
 			if p.Spec.NodeName == "" {
@@ -335,7 +336,7 @@ func next(t *testing.T, w watch.Interface) runtime.Object {
 	return nil
 }
 
-// revision returns the resource version as a number. etcd has one counter for all objects.
+// revision returns the resource version as a number. All objects share one counter in etcd.
 func revision(t *testing.T, version string) uint64 {
 	t.Helper()
 	n := must.Get(strconv.ParseUint(version, 10, 64))(t)

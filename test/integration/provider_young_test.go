@@ -47,7 +47,8 @@ func onVirtualNodeOnly(t *testing.T, createTime time.Duration) *env {
 }
 
 // TestStartingPods: our changes to pods do no harm while the container groups are in transition, whatever Azure answers
-// then. Each pod is created once, and all become ready or complete, also those that we did not bind.
+// then. Each pod's container group is created once. All pods become ready or complete, including the pods that our
+// scheduler did not bind.
 func TestStartingPods(t *testing.T) {
 	t.Parallel()
 	e := onVirtualNodeOnly(t, 3*time.Second)
@@ -75,7 +76,7 @@ func TestStartingPods(t *testing.T) {
 	}
 }
 
-// kind returns a function that makes all answers of Azure readable again.
+// kind returns a function that makes the simulated Azure return readable answers again.
 func (e *env) kind() func() {
 	a := e.VirtualNode.Azure()
 	return func() {
@@ -173,7 +174,8 @@ func (e *env) removeWorkloads(w *workloads) {
 	})
 }
 
-// settles waits until the workloads' pods are ready, or their Jobs complete, and returns a complaint otherwise.
+// settles waits until the workloads' pods are ready and their Jobs are complete. If that takes too long, it returns an
+// error text.
 func (e *env) settles(timeout time.Duration, w *workloads) string {
 	e.Helper()
 	var complaint string
@@ -205,7 +207,7 @@ func (e *env) podsOf(prefix string) []corev1.Pod {
 	return slices.DeleteFunc(e.Pods(""), func(p corev1.Pod) bool { return !strings.HasPrefix(p.Name, prefix+"-") })
 }
 
-// groupsOf returns all container groups that were ever made for such pods.
+// groupsOf returns all container groups that were ever created for pods whose names begin with the prefix.
 func (e *env) groupsOf(prefix string) []azure.Group {
 	return slices.DeleteFunc(e.VirtualNode.Azure().Groups(), func(g azure.Group) bool { return !strings.HasPrefix(g.Pod, prefix+"-") })
 }

@@ -35,7 +35,7 @@ func (e *env) as(namespace, account string) kubernetes.Interface {
 	return client
 }
 
-// attempt is a write that must be denied with this reason, or must succeed if denied is "".
+// attempt is a write. If denied is "", the write must succeed. Otherwise the API server must deny it with this reason.
 type attempt struct {
 	name, denied string
 	do           func() error
@@ -182,7 +182,7 @@ func TestLeastRights(t *testing.T) {
 	images := 0
 	t.Run("the controller on pods", func(t *testing.T) {
 		e.tries(t, []attempt{
-			{"an image", spec, func() error { // another image each time, because a patch without a change is not denied
+			{"an image", spec, func() error { // a different image each time, because the API server does not deny a patch that changes nothing
 				images++
 				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, images))()
 			}},
@@ -292,7 +292,7 @@ func createLease(e *env, client kubernetes.Interface, namespace, name string) er
 	return err
 }
 
-// allThatOursDo lets the scheduler and the controller make all their kinds of writes, and fails the test if one is
+// allThatOursDo makes the scheduler and the controller do all their kinds of writes. It fails the test if one is
 // denied.
 func (e *env) allThatOursDo() {
 	e.rbac = returnRBAC
@@ -333,7 +333,7 @@ func (e *env) allThatOursDo() {
 	}
 }
 
-// TestTenants: in namespaces without the label, the pods of tenants get to burst nodes only by the scheduler.
+// TestTenants: in namespaces without the label, only the scheduler can bind the pods of tenants to burst nodes.
 // DaemonSets and namespaces with the label are not restricted.
 func TestTenants(t *testing.T) {
 	t.Parallel()
@@ -429,7 +429,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 		}
 	}
 	const toleration = `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"poolpriority.dev/gate","operator":"Exists","effect":"NoSchedule"}}]`
-	owned := func(name string) error { // as if a DaemonSet had made it
+	owned := func(name string) error { // the pod's owner is a DaemonSet
 		yes := true
 		_, err := pods.Create(e.ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "d", Controller: &yes}}},

@@ -39,8 +39,9 @@ func (e *env) notAJob() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: account.Name, UID: account.UID, Controller: ptr.To(true)}}
 }
 
-// TestRights: each rule of our own roles is needed. Without it, a request of the scheduler or the controller is
-// forbidden. (All other tests check that the rules are enough: their logs may not say "forbidden".)
+// TestRights: each rule of our own roles is needed. Without the rule, the API server forbids a request of the scheduler
+// or of the controller. (All other tests check that the rules are enough: the logs of our binaries must not say
+// "forbidden".)
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -52,7 +53,8 @@ func TestRights(t *testing.T) {
 	e.schedule(config, suite.UserTier(1), suite.VirtualTier())
 	controller := e.controlServing(config)
 	e.waitGated(true)
-	// A burst pod that should return but must not be evicted, and a pod whose cost was changed.
+	// The first pod should return from the burst pool but must not be evicted. The second pod has a changed deletion
+	// cost.
 	e.Create(suite.Deployment("web", 1, "100m"))
 	e.Lands(20*time.Second, "web", map[string]int{"aci": 1})
 	must.Do(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
@@ -65,12 +67,12 @@ func TestRights(t *testing.T) {
 	must.Do(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.Pods("changed")[0].Name, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}))
 
-	// A pod whose cost is removed before each start.
+	// The deletion cost of this pod is removed before each start.
 	e.Create(suite.Deployment("bare", 1, "100m"))
 	e.Lands(20*time.Second, "bare", map[string]int{"userpool": 1})
 	bare := e.Pods("bare")[0].Name
 
-	// A pod that is deleted before it starts, and that no other controller sets to Failed.
+	// This pod is deleted before it starts, and no other controller sets it to Failed.
 	e.createSilentNode("silent")
 	e.updateNode("silent", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	neverEnding := func() {
@@ -83,7 +85,8 @@ func TestRights(t *testing.T) {
 	}
 
 	ours := []*devcluster.Component{e.scheduler, controller}
-	// refusedWithout restarts both without the rule, and waits until a request of one of them is forbidden.
+	// refusedWithout restarts the scheduler and the controller without the rule, and waits until one of their requests
+	// is forbidden.
 	refusedWithout := func(t *testing.T, rule rbacv1.PolicyRule) {
 		for _, lease := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
 			if err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Delete(e.ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -129,7 +132,7 @@ func TestRights(t *testing.T) {
 	for _, c := range ours {
 		c.Stop()
 	}
-	// once tries the role without each of its rules.
+	// once removes each rule of the role in turn, and runs refusedWithout.
 	once := func(name string, rules []rbacv1.PolicyRule, update func(rules []rbacv1.PolicyRule) error) {
 		for i, rule := range rules {
 			t.Run(fmt.Sprintf("%s without %s of %s", name, strings.Join(rule.Verbs, ","), strings.Join(rule.Resources, ",")), func(t *testing.T) {

@@ -22,8 +22,8 @@ const (
 	returnRBAC   = "testdata/return"
 )
 
-// watchEvictions records when pods of the app are evicted, and fails the test if fewer than least of them are ready.
-// stop ends it and returns the times.
+// watchEvictions records when pods of the app are evicted. It fails the test if fewer than least pods of the app are
+// ready. stop ends the watch and returns the recorded times.
 func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 	e.Helper()
 	list := must.Get(e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app}))(e)
@@ -77,7 +77,7 @@ func annotated(key, value string) func(*corev1.PodTemplateSpec) {
 }
 
 // TestReturn: after the VM pool has grown, burst pods return to VMs, within the rate and the PodDisruptionBudgets. Pods
-// that opted out, and pods that no VM has room for, are not evicted.
+// that opted out and pods that fit on no VM are not evicted.
 func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 5, 20))
@@ -120,7 +120,7 @@ func TestReturn(t *testing.T) {
 	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 	budget("web", intstr.FromInt32(1))
 	budget("blocked", intstr.FromInt32(0))
-	e.Keeps(8*time.Second, "web", map[string]int{"userpool": 4, "aci": 4}) // there is no room
+	e.Keeps(8*time.Second, "web", map[string]int{"userpool": 4, "aci": 4}) // no VM has free capacity
 	stop := e.watchEvictions("web", 7)
 	grown := time.Now()
 	e.pool("userpool").Grow(2)

@@ -22,13 +22,13 @@ import (
 
 var rounds = flag.Int("rounds", 3, "how often TestScaleIn scales out and in again")
 
-// endsFast lets pods end within a second, because the virtual kubelet waits for their whole grace period.
+// endsFast sets a grace period of a second, because the virtual kubelet always waits for the whole grace period.
 func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
 
-// TestScaleIn scales the workloads of the articles in: burst-required from 17 pods, one of which is on the virtual
-// node, to one, and burst-preferred from 20 to 2. With our deletion costs the remaining pods are always on VMs; for
-// comparison the test counts how often they are without the costs. The pods are created in two steps, so that their
-// ages differ.
+// TestScaleIn scales the workloads of the articles in. burst-required goes from 17 pods, one of them on the virtual
+// node, to one pod. burst-preferred goes from 20 pods to 2. With our deletion costs, the remaining pods are always on
+// VMs. For comparison, the test counts how often they are on VMs without the costs. The pods are created in two steps,
+// so that their ages differ.
 func TestScaleIn(t *testing.T) {
 	t.Parallel()
 	play := func(t *testing.T, config, app, cpu string, from, to int32, full map[string]int) (onVM int) {
@@ -89,9 +89,9 @@ func TestScaleIn(t *testing.T) {
 	}
 }
 
-// TestScaleInOrder: a scale-in deletes the pods of the burst pool first, then those of the system pool, then those of
-// the user pool, also while pods are being bound. A cost that the user set is kept. A pod has its cost as soon as it is
-// bound.
+// TestScaleInOrder: a scale-in deletes the pods of the burst pool first, then the pods of the system pool, then the
+// pods of the user pool. This also holds while pods are being bound. A cost that the user set is kept. A pod has its
+// cost as soon as it is bound.
 func TestScaleInOrder(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
@@ -155,8 +155,8 @@ func TestScaleInOrder(t *testing.T) {
 	}
 }
 
-// TestEditedList: when the list of pools is edited, running pods get the costs of the new order, and new pods are
-// placed in it.
+// TestEditedList: when the list of pools is edited, running pods get the deletion costs of the new order, and new pods
+// are placed in the new order.
 func TestEditedList(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))

@@ -1,7 +1,7 @@
 //go:build !kubernetes_1_36 && !kubernetes_1_37
 
-// Package outoftree holds the plugins of others that the scheduler also has. It is apart from package compat, because
-// clients do not need the scheduler.
+// Package outoftree adds plugins of other projects to the scheduler. It is separate from package compat, so that
+// programs that import compat do not import the scheduler.
 package outoftree
 
 import (

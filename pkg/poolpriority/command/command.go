@@ -40,11 +40,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-// defaultLease is kube-scheduler's lease if the configuration names none.
+// defaultLease is the lease that kube-scheduler uses if its configuration names no lease.
 const defaultLease = "kube-system/kube-scheduler"
 
-// New returns the command pool-priority-scheduler. It is app.NewSchedulerCommand, except that it reports the leadership
-// to the plugin.
+// New returns the command pool-priority-scheduler. It does the same as app.NewSchedulerCommand, and also tells the
+// plugin whether this process is the leader.
 func New() *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -95,7 +95,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		return err
 	}
 	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configured(config.ComponentConfig.Profiles) {
-		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: leave out resourceName and resourceNamespace", defaultLease)
+		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this scheduler holds the lease: leave out resourceName and resourceNamespace", defaultLease)
 	}
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
@@ -109,8 +109,8 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 			return err
 		}
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
-		// The label of leader_election_master_status. By default it is "kube-scheduler", as for the cluster's own
-		// scheduler.
+		// Name is a label of the metric leader_election_master_status. Its default, "kube-scheduler", is also the label
+		// of the cluster's default scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {
 		leadership.Extend(time.Now().AddDate(100, 0, 0)) // without leader election, no other process leads
@@ -126,8 +126,8 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 }
 
 // read reads the file before the plugin is created. It returns an error if the file is empty, or if several profiles in
-// it configure the plugin. It returns nil if anything else is wrong, because app.Setup reports that. It also returns
-// nil if the file is not regular, because such a file may be readable only once.
+// it configure the plugin. If the file has another mistake, it returns nil, because app.Setup reports the mistake. It
+// also returns nil if the file is not regular, because such a file may be readable only once.
 func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return nil, nil //nolint:nilerr // app.Setup reports it
@@ -145,9 +145,10 @@ func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	return config, configv1.CheckProfiles(config)
 }
 
-// placeLease sets the name of the leader's lease to pool-priority-scheduler and its namespace to this process's, unless
-// the file or a flag sets them. By default, kube-scheduler uses the lease of the cluster's default scheduler. A file
-// that does not configure the plugin keeps the defaults.
+// placeLease sets the name of the leader's lease to pool-priority-scheduler, and the lease's namespace to the namespace
+// of this process. If the file or a flag sets one of them, placeLease keeps it. Without placeLease, kube-scheduler
+// would use the lease of the cluster's default scheduler. If the file does not configure the plugin, placeLease changes
+// nothing.
 func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfiguration) error {
 	if file == nil || !configv1.Configures(file) {
 		return nil
@@ -167,10 +168,10 @@ func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfigur
 	return nil
 }
 
-// checkRights waits until this process has the rights to its lease. If it loses them later, the process ends: otherwise
-// a standby that can never lead would be Ready.
+// checkRights waits until this process has the rights to its lease. If the process loses these rights later, it exits.
+// Otherwise, a standby that can never become the leader would be Ready.
 func checkRights(ctx context.Context, config *rest.Config, election componentbaseconfig.LeaderElectionConfiguration) error {
-	client, err := kubernetes.NewForConfig(config) // not the scheduler's client, which may write nothing before it leads
+	client, err := kubernetes.NewForConfig(config) // not the scheduler's client, which cannot write before this process leads
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
