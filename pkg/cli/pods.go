@@ -44,11 +44,11 @@ func (o *options) newPods() *cobra.Command {
 	c.Flags().BoolVarP(&po.all, "all-namespaces", "A", false, "list the pods of all namespaces")
 	c.Flags().StringVar(&po.pool, "pool", "", "list only the pods in this pool")
 	c.Flags().BoolVar(&po.held, "held", false, "list only the pods that the gate holds")
-	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // the flag is there
+	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // it fails only if the flag is not defined
 	return c
 }
 
-// asking returns list options that select the pods with this schedulerName.
+// asking returns list options that select the pods with the given schedulerName.
 func asking(scheduler string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.schedulerName", scheduler).String()}
 }
@@ -95,8 +95,9 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	return o.print(l, names, func(w io.Writer) { o.printPods(w, l, po.all, c.now()) })
 }
 
-// comparePods orders pods. Pods that wait come first. Both they and the others are ordered by deletion cost. Pods that
-// wait at the same cost are ordered by how long they have waited. The last criteria are namespace and name.
+// comparePods orders pods. Pending pods come before pods with a node. The next criterion is the deletion cost, the
+// lowest first. Among pending pods with equal costs, the pod that has waited longest comes first. The last criteria are
+// namespace and name.
 func comparePods(a, b Pod) int {
 	placed := func(p Pod) int { return min(len(p.Node), 1) }
 	cost := func(p Pod) int { return ptr.Deref(p.Cost, 0) } // 0 is the ReplicaSet controller's default

@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// The states that a burst pool can have besides its provider's states.
+// The states of a burst pool. A burst pool whose provider refuses pods has the provider's state instead.
 const (
 	stateOpen, stateClosed, stateSpent, stateDown = "Open", "Closed", "Spent", "Down"
 )
@@ -61,7 +61,7 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 	return o.print(list, names, func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) })
 }
 
-// list returns the status of the pools at the time now, from the published state.
+// list computes the status of the pools at the time now from the published state.
 func (p *publishedState) list(now time.Time) *PoolStatusList {
 	v := p.view
 	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: v.Written, Leader: v.Leader, Version: v.Version, Notes: p.notes(now)}
