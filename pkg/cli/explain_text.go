@@ -127,7 +127,7 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 	t.write(w, !o.noHeaders, paint)
 }
 
-// verdictText formats the verdict for the second column.
+// verdictText formats the verdict for the column FOR THIS POD.
 func verdictText(v *PoolVerdict) cell {
 	switch {
 	case !v.Burst:

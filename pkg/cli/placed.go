@@ -21,7 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// toleratesGate reports whether the pod tolerates the gate taint of the installation.
+// toleratesGate reports whether the pod tolerates the installation's gate taint.
 func (e *explainer) toleratesGate() bool {
 	taint := corev1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectNoSchedule}
 	if e.published != nil {
@@ -34,7 +34,7 @@ func toleratesAll(t corev1.Toleration) bool {
 	return t.Key == "" && t.Operator == corev1.TolerationOpExists && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
 }
 
-// inBurst reports whether the pod, which has a node, is in a burst pool.
+// inBurst reports whether a pod with a node is in a burst pool.
 func (e *explainer) inBurst() bool {
 	if e.published != nil && e.placed {
 		return e.published.pools.IsBurst(e.published.indexOf(e.Pool))
@@ -49,7 +49,7 @@ func (e *explainer) ended() string {
 	return fmt.Sprintf(" has ended (%s).", e.pod.Status.Phase)
 }
 
-// ofOthers explains a pod whose schedulerName is that of another scheduler.
+// ofOthers explains a pod whose schedulerName names another scheduler.
 func (e *explainer) ofOthers() string {
 	e.Situation = OtherScheduler
 	if e.Node != "" {
@@ -65,7 +65,7 @@ func (e *explainer) ofOthers() string {
 	return fmt.Sprintf(" is scheduled by %s, which does not use the pools.", e.pod.Spec.SchedulerName)
 }
 
-// addPoolsToOthers adds how the pools affect a pod of another scheduler.
+// addPoolsToOthers adds facts and advice about the pools for a pod of another scheduler.
 func (e *explainer) addPoolsToOthers() {
 	if e.published == nil || !e.published.pools.HasBurst() {
 		return
@@ -109,7 +109,7 @@ func (e *explainer) inBurstPool() string {
 	return fmt.Sprintf(" %s in burst pool %s, where it was bound %s ago.", verb, cmp.Or(e.Pool, none), age(e.Since, e.now))
 }
 
-// addRefusal adds the provider's message if it refused the pod.
+// If the burst pool's provider refused the pod, addRefusal adds the provider's message.
 func (e *explainer) addRefusal() {
 	if r, refused := refusal.Of(e.pod); refused {
 		text := r.Message
@@ -121,7 +121,7 @@ func (e *explainer) addRefusal() {
 	}
 }
 
-// message describes why a pod was let into a burst pool.
+// message describes why the scheduler let a pod into a burst pool.
 func message(r *gate.Record, p *publishedState) string {
 	said := cmp.Or(gate.Lookup(r.Reason).Sentence, r.Reason)
 	if r.Observed {
@@ -142,7 +142,8 @@ func message(r *gate.Record, p *publishedState) string {
 	return said + " (recorded when it was bound)"
 }
 
-// inOrder returns the keys. Names of pools come first, in the order of the pools, then other keys, by name.
+// inOrder returns the keys of byName. Names of pools come first, in the order of the pools. The other keys follow in
+// alphabetical order.
 func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	names := slices.Sorted(maps.Keys(byName))
 	if p != nil {
@@ -152,7 +153,7 @@ func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	return names
 }
 
-// addScaleIn adds whether the pod is deleted before other pods when its workload shrinks.
+// addScaleIn adds whether scale-in of the workload deletes the pod before other pods.
 func (e *explainer) addScaleIn() {
 	owner := metav1.GetControllerOfNoCopy(e.pod)
 	cost, own := e.pod.Annotations[scalein.CostAnnotation], e.pod.Annotations[scalein.OwnCostAnnotation]
@@ -173,7 +174,7 @@ func (e *explainer) addScaleIn() {
 	}
 }
 
-// addReturn adds whether the pod can return to a VM.
+// addReturn adds whether the controller may return the pod to a VM.
 func (e *explainer) addReturn(r *configv1.Return) {
 	switch stays := returnplan.Stays(e.pod); {
 	case !r.Enabled:
@@ -185,9 +186,9 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	}
 }
 
-// addToday adds what the gate would decide now for the pod, which is in the burst pool with index i.
+// addToday adds the decision that the gate would make now. i is the index of the burst pool that the pod is in.
 func (e *explainer) addToday(i int) {
-	before := *e.pod // without the tolerations that it was given after it was bound
+	before := *e.pod // without the tolerations that the controller added after the pod was bound
 	given := e.published.pools.At(i).Tolerations()
 	before.Spec.Tolerations = slices.DeleteFunc(slices.Clone(e.pod.Spec.Tolerations), func(t corev1.Toleration) bool { return slices.Contains(given, t) })
 	e.ask(&before)
@@ -231,7 +232,7 @@ func (e *explainer) onVM() string {
 	}
 }
 
-// addBetter adds why the pod is not in a pool that is preferred to its own, if that is known.
+// addBetter adds the pools that are preferred to the pod's pool, and why the pod is not there.
 func (e *explainer) addBetter() {
 	better := e.published.names()[:e.published.pools.Regular()]
 	if i := e.published.indexOf(e.Pool); i != pool.None {

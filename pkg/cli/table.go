@@ -93,7 +93,8 @@ func (t *table) write(w io.Writer, headers bool, paint painter) {
 	}
 }
 
-// print prints the object in the format that -o selects. With -o name it prints names. Without -o it calls text.
+// print prints the object in the format that -o selects. With -o name, it prints names. With -o wide or without -o, it
+// calls text.
 func (o *options) print(object any, names []string, text func(io.Writer)) error {
 	var data []byte
 	var err error

@@ -38,8 +38,7 @@ type PoolStatusList struct {
 	Held published.Held `json:"held"`
 	// UnlistedNodes is the number of nodes in no pool.
 	UnlistedNodes int `json:"unlistedNodes,omitempty"`
-	// Problems are mistakes in the configuration or the cluster that the scheduler found and the user can fix. Notes
-	// are warnings about this output.
+	// Problems are mistakes that the scheduler found and that the user can fix. Notes are warnings about this output.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 }
@@ -64,8 +63,8 @@ type PoolStatus struct {
 	// Pods is the number of pods on the pool's nodes; unset if unknown. Pods that have succeeded or failed are not
 	// counted.
 	Pods *int `json:"pods,omitempty"`
-	// Requested is the sum of the resources that these pods request. In a burst pool, it is the sum of the resources
-	// that the provider bills.
+	// Requested is the sum of the resources that the pool's pods request. In a burst pool, it is the sum of the
+	// resources that the provider bills.
 	Requested   corev1.ResourceList `json:"requested,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 	// Limits is the budget of a burst pool.
@@ -106,7 +105,7 @@ type GroupStatus struct {
 	Max    *int              `json:"max,omitempty"`
 }
 
-// Situation is the state of the explained pod. It determines what an explanation shows.
+// Situation is the state of the explained pod. For a workload, it is Template.
 type Situation string
 
 const (
@@ -125,7 +124,7 @@ const (
 	InBurst Situation = "InBurst"
 	// Ended is a pod that has succeeded or failed.
 	Ended Situation = "Ended"
-	// OtherScheduler is a pod whose schedulerName is that of another scheduler.
+	// OtherScheduler is a pod whose schedulerName names another scheduler.
 	OtherScheduler Situation = "OtherScheduler"
 	// Template is a workload's pod template, without a pod.
 	Template Situation = "Template"
