@@ -133,7 +133,7 @@ func (o *options) check() error {
 		return fmt.Errorf("--color=%s: use %s", o.color, strings.Join(colors, ", "))
 	}
 	if namespace, name, ok := strings.Cut(o.status, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("--status=%s: name it by namespace/name, such as %s", o.status, defaultStatus)
+		return fmt.Errorf("--status=%s: use namespace/name, such as %s", o.status, defaultStatus)
 	}
 	return nil
 }

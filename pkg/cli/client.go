@@ -40,7 +40,7 @@ type cluster struct {
 func (o *options) connect() (*cluster, error) {
 	config, err := o.kube.ToRESTConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster is configured: name one by --kubeconfig, by KUBECONFIG or by --server")
+		return nil, errors.New("no cluster is configured: set --kubeconfig, KUBECONFIG or --server")
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}

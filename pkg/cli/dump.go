@@ -42,8 +42,8 @@ func (o *options) newDump() *cobra.Command {
 		Short: "Collect what a bug report needs, without secrets",
 		Long: "Collect what a bug report needs: what the scheduler publishes, its configuration, the autoscaler's status, nodes, the scheduler's pods and\n" +
 			"their events, and the installation's Deployments, leases and logs. It writes an archive, a new or empty directory, or YAML to standard output (-).\n\n" +
-			"It leaves out values of environment variables, commands, arguments, addresses, and annotations that this project does not use. It reads no Secrets. Names, labels\n" +
-			"and logs stay as they are: look through the result before you send it. report.txt lists what could not be read.",
+			"It leaves out addresses, the values of environment variables, commands and arguments of pods, and most annotations. It reads no Secrets.\n" +
+			"It does not change names, labels and logs: check the dump before you send it. report.txt lists what could not be read.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.runDump(c.Context(), strings.Join(args, "")) },
 	}
@@ -89,7 +89,7 @@ func (o *options) runDump(ctx context.Context, target string) error {
 		if d.failed > 0 {
 			missing = fmt.Sprintf("; %s not be read, see report.txt", count(d.failed, "part could", "parts could"))
 		}
-		fmt.Fprintf(o.Out, "Written: %s%s.\nIt contains names, labels and unchanged logs: look through it before you send it.\n", target, missing)
+		fmt.Fprintf(o.Out, "Written: %s%s.\nThe dump contains names, labels and unchanged logs: check it before you send it.\n", target, missing)
 	}
 	return nil
 }
@@ -262,9 +262,9 @@ func (d *dump) nodePools(ctx context.Context) {
 // pods of all namespaces, workloads reads only the selected namespace.
 func (d *dump) workloads(ctx context.Context, scheduler string) {
 	namespace, pods := metav1.NamespaceAll, &corev1.PodList{}
-	if !d.read(ctx, "pods that ask for "+scheduler, pods, namespace, asking(scheduler)) {
+	if !d.read(ctx, "pods that name "+scheduler, pods, namespace, asking(scheduler)) {
 		namespace = d.namespace
-		if !d.read(ctx, "those in "+namespace, pods, namespace, asking(scheduler)) {
+		if !d.read(ctx, "these pods in "+namespace, pods, namespace, asking(scheduler)) {
 			return
 		}
 	}

@@ -23,8 +23,8 @@ func (o *options) newExplain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain (POD | TYPE/NAME | TYPE NAME | -f FILE)",
 		Short: "Explain why a pod waits or is where it is, and what would change that",
-		Long: "Explain why a pod waits or is where it is, and what would change that. It shows the scheduler's last message, and the decision that the scheduler would make now.\n\n" +
-			"For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it shows where the pods are, and the decision for a new pod. For a file, it shows only that decision.\n" +
+		Long: "Explain why a pod waits or is where it is, and what would change that. The command shows the scheduler's last message, and the decision that the scheduler would make now.\n\n" +
+			"For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it shows where the pods are, and the decision for a new pod. For a file, it shows only the decision for a new pod.\n" +
 			"It does not check whether a node has room for the pod.",
 		ValidArgsFunction: o.completeObjects,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -161,7 +161,7 @@ func (e *explainer) schedulingGated() string {
 		gates = append(gates, g.Name)
 	}
 	e.Situation, e.Since = SchedulingGated, e.pod.CreationTimestamp.UTC()
-	return fmt.Sprintf(" has waited %s for its scheduling gates (%s): no scheduler tries it until they are removed.", age(e.Since, e.now), list(gates))
+	return fmt.Sprintf(" has waited %s for the removal of its scheduling gates (%s).", age(e.Since, e.now), list(gates))
 }
 
 func (e *explainer) notTried() string {
@@ -169,7 +169,7 @@ func (e *explainer) notTried() string {
 	if e.now.Sub(e.Since) > staleStatus/3 {
 		e.Advice = append(e.Advice, "check that the scheduler runs: kubectl pools version shows the leader")
 	}
-	return fmt.Sprintf(" was created %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
+	return fmt.Sprintf(" was created %s ago, and %s has not tried to schedule it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
 }
 
 // nominated explains a pod with a nominatedNodeName. If the scheduler found a node without preemption at its first try,
@@ -179,7 +179,7 @@ func (e *explainer) nominated() string {
 	if condition := gate.ScheduledCondition(e.pod); condition != nil {
 		e.Message, e.Said, e.Since = condition.Message, saidOf(condition.Message), condition.LastTransitionTime.UTC()
 	}
-	const text = " has waited %s, and is nominated to node %s: it waits for pods that it preempted there to end, or is about to be bound."
+	const text = " has waited %s, and is nominated to node %s. The pods that it preempted there are terminating, or it is about to be bound."
 	return fmt.Sprintf(text, age(e.Since, e.now), e.pod.Status.NominatedNodeName)
 }
 
@@ -205,7 +205,7 @@ func (e *explainer) waitsFor(reason string) string {
 	}
 	switch {
 	case reason != corev1.PodReasonUnschedulable:
-		return fmt.Sprintf(": the scheduler failed (%s), and will try it again. Until then, autoscalers ignore the pod.", reason)
+		return fmt.Sprintf(": the scheduler failed (%s), and will try the pod again. Until then, autoscalers ignore the pod.", reason)
 	case e.published.view.Args.Mode == configv1.ModeObserve:
 		return ". The gate only observes (mode: Observe): the scheduler's message shows what keeps the pod off burst nodes."
 	}
@@ -219,14 +219,14 @@ func (e *explainer) waitsFor(reason string) string {
 		e.addHints()
 		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
 	case open != "" && e.Changed:
-		return fmt.Sprintf(", and %s is open for it now: the scheduler will try it again in a moment.", open)
+		return fmt.Sprintf(", and the gate of %s is open now: the scheduler will try the pod again in a moment.", open)
 	case open != "":
-		return fmt.Sprintf(", and %s is open for it: the scheduler's message shows what keeps it out.", open)
+		return fmt.Sprintf(", and the gate of %s is open: the scheduler's message shows why the pod does not fit.", open)
 	}
 	for _, closed := range []struct{ code, text string }{ // the first that closes a burst pool
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
-		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and one other pod tests it now."},
+		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and the scheduler tests it now with one other pod."},
 	} {
 		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
 			return fmt.Sprintf(closed.text, e.Pools[i].Name)
@@ -254,9 +254,9 @@ func (e *explainer) addLockedOut() {
 	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {
 		return
 	}
-	advice := "the pod tolerates the gate taint: the cluster autoscaler counts it as fitting a burst node, and adds no VM for it. Remove the toleration: pods that burst get it from the controller"
+	advice := "the pod tolerates the gate taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. Remove the toleration: the controller adds it to pods on burst nodes"
 	if slices.ContainsFunc(e.pod.Spec.Tolerations, toleratesAll) {
-		advice = "the pod tolerates every taint: the cluster autoscaler counts it as fitting a burst node, and adds no VM for it. " +
+		advice = "the pod tolerates every taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. " +
 			"Replace the toleration {operator: Exists}, which has no key, by tolerations with the keys that the pod needs"
 	}
 	e.Advice = append(e.Advice, advice)

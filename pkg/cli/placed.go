@@ -94,7 +94,7 @@ func (e *explainer) inBurstPool() string {
 	case !recorded:
 		e.fact("Let in because", "not recorded: another scheduler or a user bound the pod")
 	case err != nil:
-		e.note("why it was let in is unknown: %v", oneLine(err))
+		e.note("it is unknown why the pod was let in: %v", oneLine(err))
 	default:
 		e.Record = &record
 		e.fact("Let in because", "%s", message(&record, e.published))
@@ -160,9 +160,9 @@ func (e *explainer) addScaleIn() {
 	n, err := strconv.Atoi(cost)
 	switch {
 	case owner == nil:
-		e.fact("Scale-in", "not by pools: the pod has no controller, and only ReplicaSets use deletion costs")
+		e.fact("Scale-in", "pools have no effect: the pod has no controller, and only ReplicaSets use deletion costs")
 	case owner.Kind != "ReplicaSet" && owner.Kind != "ReplicationController":
-		e.fact("Scale-in", "not by pools: the pod's controller is a %s, and only ReplicaSets use deletion costs", owner.Kind)
+		e.fact("Scale-in", "pools have no effect: the pod's controller is a %s, and only ReplicaSets use deletion costs", owner.Kind)
 	case cost == "":
 		e.fact("Scale-in", "the pod has no deletion cost")
 	case err != nil || cost != own:
@@ -182,7 +182,7 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	case stays != "":
 		e.fact("Return", "not for this pod: %s", stays)
 	default:
-		e.fact("Return", "on: the pod is evicted when a VM has had room for it for %s; at most %d pods a minute, %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
+		e.fact("Return", "on: the controller evicts the pod after a VM has had room for it for %s; it evicts at most %d pods a minute, and %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
 	}
 }
 
@@ -201,13 +201,13 @@ func (e *explainer) addToday(i int) {
 	now := ""
 	switch v := &e.Pools[i]; {
 	case v.Verdict == verdictObserved:
-		now = "mode: Observe; the gate would be closed for it (" + v.Reason.Code + ")"
+		now = "mode: Observe; the gate would be closed for the pod (" + v.Reason.Code + ")"
 	case v.Verdict == verdictOpen:
-		now = "it would be let in again"
+		now = "the gate would be open for the pod"
 	case v.Reason.Code == gate.ReasonBudgetSpent.Code:
-		now = "it would be let in again if the budget had room"
+		now = "the gate would be open for the pod if the budget had room"
 	default:
-		now = "it would wait (" + v.Reason.Code + ")"
+		now = "the gate would be closed for the pod (" + v.Reason.Code + ")"
 	}
 	e.fact("Today", "%s: %s", strings.Join(parts, ", "), now)
 }
@@ -247,5 +247,5 @@ func (e *explainer) addBetter() {
 	default:
 		e.fact("Better pools", "%s: no node there was feasible when the pod was bound (order: Strict); the reasons are not recorded", list(better))
 	}
-	e.fact("Moving", "it stays: pods are not moved between VMs")
+	e.fact("Moving", "the pod stays: the controller moves no pods between VMs")
 }

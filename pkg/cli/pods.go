@@ -36,8 +36,8 @@ func (o *options) newPods() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pods",
 		Short: "List the scheduler's pods: where they are, which wait, and which are deleted first",
-		Long: "List the pods with the scheduler's name as schedulerName: first those that wait, then the others by deletion cost. A ReplicaSet that shrinks deletes the pods with the lowest cost first.\n\n" +
-			"WHY shows what holds a pod or, for a pod in a burst pool, why it was let in.",
+		Long: "List the pods whose schedulerName names the scheduler. Pending pods come first, then the other pods by deletion cost.\nIf a ReplicaSet scales in, it deletes the pods with the lowest cost first.\n\n" +
+			"WHY shows why a pod is pending. For a pod in a burst pool, WHY shows why the gate was open.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.runPods(c.Context(), po) },
 	}

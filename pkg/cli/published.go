@@ -39,7 +39,7 @@ func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w: ask for the role pool-priority-viewer", err)
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has been the leader, or it publishes another ConfigMap (set --status); see kubectl -n %s get deployments,pods",
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has become the leader, or the leader publishes to another ConfigMap (set --status); see kubectl -n %s get deployments,pods",
 			c.statusNamespace, c.statusName, c.statusNamespace)
 	case err != nil:
 		return nil, err
@@ -62,7 +62,7 @@ func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedSta
 func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
 	p := &publishedState{where: cm.Namespace + "/" + cm.Name}
 	garbage := func(err error) error {
-		return fmt.Errorf("ConfigMap %s cannot be read: %w: the leader rewrites it within a minute; if it does not, delete the ConfigMap", p.where, oneLine(err))
+		return fmt.Errorf("ConfigMap %s cannot be read: %w: if the leader does not rewrite the ConfigMap within a minute, delete it", p.where, oneLine(err))
 	}
 	data, ok := cm.Data[published.ViewKey]
 	if !ok {
@@ -85,10 +85,10 @@ func (p *publishedState) notes(now time.Time) []string {
 	var notes []string
 	if age := now.Sub(p.view.Written); age > staleStatus {
 		namespace, _, _ := strings.Cut(p.where, "/")
-		notes = append(notes, fmt.Sprintf("no leader for %s: the state shown is that old; see kubectl -n %s get pods,leases", duration.HumanDuration(age), namespace))
+		notes = append(notes, fmt.Sprintf("no leader for %[1]s: the state shown was published %[1]s ago; see kubectl -n %[2]s get pods,leases", duration.HumanDuration(age), namespace))
 	}
 	if p.view.IsForeign() {
-		notes = append(notes, fmt.Sprintf("published by %s as %s; kubectl pools is %s and ignores what it does not know: verdicts may differ from the scheduler's",
+		notes = append(notes, fmt.Sprintf("published by %s as %s; kubectl pools is %s and ignores unknown fields: verdicts may differ from the scheduler's",
 			cmp.Or(p.view.Version, "another version"), cmp.Or(p.view.APIVersion, "a format without a version"), version.String()))
 	}
 	if len(p.view.LeftOut) > 0 {
@@ -194,7 +194,7 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 		case apierrors.IsNotFound(err):
 			e.request.NotSelected = p.pools.NotSelecting(nil)
 		case err != nil:
-			e.note("whether burst pools accept pods of namespace %s is unknown: %v", e.pod.Namespace, err)
+			e.note("it is unknown whether burst pools accept pods of namespace %s: %v", e.pod.Namespace, err)
 		default:
 			e.request.NotSelected = p.pools.NotSelecting(namespace)
 		}
@@ -202,7 +202,7 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
 		var err error
 		if e.request.AzureFiles, err = c.azureFiles(ctx, e.pod); err != nil {
-			e.note("whether the pod's volumes are Azure Files is unknown: %v", err)
+			e.note("it is unknown whether the pod's volumes are Azure Files: %v", err)
 		}
 	}
 }

@@ -254,13 +254,13 @@ func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	case gate.ReasonProviderRefusing.Code:
 		return []Change{{When: v.Name + " is tested with one pod", At: v.Until}}
 	case gate.ReasonHalfOpen.Code:
-		return []Change{{When: "the one pod that tests " + v.Name + " has started or been refused"}}
+		return []Change{{When: "the pod that tests " + v.Name + " has started, or the provider has refused it"}}
 	case gate.ReasonTemplateRefused.Code:
 		return []Change{{When: "the workload's template changes"}, {At: v.Until}}
 	case gate.ReasonRolloutTerminating.Code:
 		return []Change{{When: "the pods that the rollout replaces have terminated"}}
 	case gate.ReasonVictimsTerminating.Code:
-		return []Change{{When: "the pods that it preempted have ended"}}
+		return []Change{{When: "the pods that the pod preempted have terminated"}}
 	case gate.ReasonReplicaSetUnknown.Code, gate.ReasonSnapshotStale.Code:
 		return []Change{{When: "the scheduler's cache is up to date, in a moment"}}
 	}

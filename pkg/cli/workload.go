@@ -164,7 +164,7 @@ func (e *explainer) ofWorkload() string {
 		predicate = ": " + byPoolText(e.Pods, e.published)
 	}
 	if waiting != "" {
-		e.fact("Those that wait", "%s", waiting)
+		e.fact("Pending pods", "%s", waiting)
 	}
 	e.addLockedOut()
 	if e.published != nil {
@@ -190,7 +190,7 @@ func (e *explainer) addNewPod() {
 	default:
 		e.fact("A new pod", "would wait")
 	}
-	e.fact("Room", "not checked: the above holds if no node has room for the pod")
+	e.fact("Room", "not checked: the decision above applies if no VM has room for the pod")
 }
 
 // count counts the workload's pods by pool. It returns the reasons why pods are pending, with the number of pods for
