@@ -25,8 +25,8 @@ var (
 const quiet = 300 * time.Millisecond
 
 // Clear stops this project's binaries, the nodes and the autoscaler. It restores etcd and the directory to their
-// contents after the start of the control plane, before the nodes were added. It fails if processes were added since
-// the start, or if the control plane keeps writing.
+// contents after the cluster's start, but without nodes. It fails if processes were added since the start, or if the
+// control plane keeps writing.
 func (c *Cluster) Clear(ctx context.Context) error {
 	c.stopNodes()
 	if len(c.processes) != c.before.processes {
@@ -70,7 +70,7 @@ func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) 
 	return next, nil
 }
 
-// content is the content of a cluster's directory and etcd after the start of the control plane.
+// content is the content of a cluster's directory and etcd after the cluster's start, without nodes.
 type content struct {
 	processes int
 	files     map[string]bool   // in its directory

@@ -71,7 +71,8 @@ func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac s
 	return s, nil
 }
 
-// listens waits until the process listens on the port. After a timeout, it stops the process.
+// listens waits until the process listens on the port. If the process ends or a minute passes first, it stops the
+// process.
 func (s *Component) listens(ctx context.Context, port int) error {
 	s.Address = fmt.Sprintf("127.0.0.1:%d", port)
 	if err := poll(ctx, time.Minute, s.ended, func() error {
