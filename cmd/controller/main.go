@@ -1,6 +1,6 @@
-// Command pool-priority-controller runs beside the pool-priority scheduler. It keeps the gate taint on burst nodes,
-// adds tolerations to the pods that run there, evicts pods that failed to start there, corrects deletion costs, and
-// returns pods to VMs.
+// Command pool-priority-controller runs beside the pool-priority scheduler. It adds the gate taint to burst nodes, and
+// tolerations to the pods on these nodes. It evicts pods that failed to start on burst nodes, corrects deletion costs,
+// and returns pods to VMs.
 package main
 
 import (

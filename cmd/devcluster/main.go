@@ -1,4 +1,4 @@
-// Command devcluster runs a local control plane for trying pool-priority-scheduler. It has etcd, kube-apiserver,
+// Command devcluster runs a local control plane to test pool-priority-scheduler. It has etcd, kube-apiserver,
 // kube-controller-manager, KWOK nodes, a virtual-kubelet node and a simulated cluster autoscaler.
 package main
 

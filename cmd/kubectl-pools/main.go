@@ -1,5 +1,5 @@
-// Command kubectl-pools is the kubectl plugin kubectl pools. It shows what the pool-priority scheduler decides, and
-// why.
+// Command kubectl-pools is the kubectl plugin kubectl pools. It shows the decisions of the pool-priority scheduler, and
+// the reasons.
 package main
 
 import (

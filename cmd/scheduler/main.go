@@ -1,5 +1,5 @@
-// Command pool-priority-scheduler is kube-scheduler with the PoolPriority plugin, and with the plugins of
-// scheduler-plugins that are often combined with it. Each of these plugins is off unless a profile enables it.
+// Command pool-priority-scheduler is kube-scheduler with the PoolPriority plugin. It also contains the plugins of the
+// project scheduler-plugins that users often combine with PoolPriority. A profile must enable each plugin.
 package main
 
 import (

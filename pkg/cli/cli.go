@@ -1,8 +1,8 @@
-// Package cli implements the kubectl plugin kubectl pools, which shows what the pool-priority scheduler decides, and
-// why. It reads what the scheduler wrote: the conditions and annotations of pods, and the published view. From the view
-// it computes the gate's decisions, by the scheduler's own code. Most files implement one command. Of the shared files,
-// client.go and published.go read from the cluster, types.go defines the objects that -o json prints, and table.go
-// prints.
+// Package cli implements the kubectl plugin kubectl pools, which shows the decisions of the pool-priority scheduler,
+// and the reasons. The plugin reads the conditions and annotations that the scheduler wrote to pods, and the view that
+// the scheduler published. The plugin computes the gate's decisions from the view with the scheduler's own code. Most
+// files implement one command. The other files are shared: client.go and published.go read from the cluster, types.go
+// defines the output of -o json, and table.go prints tables.
 package cli
 
 import (
@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// exitDone and exitFailed are the exit statuses. As in kubectl diff, 1 is reserved for commands that find a
-	// problem.
+	// exitDone and exitFailed are the exit statuses. As in kubectl diff, the exit status 1 is reserved for commands
+	// that find a problem.
 	exitDone, exitFailed = 0, 2
 
-	// defaultStatus is the ConfigMap that the scheduler publishes to by default.
+	// defaultStatus is the ConfigMap to which the scheduler publishes its state by default.
 	defaultStatus = "pool-priority-system/pool-priority-status"
 )
 
-// Run runs the command that args name, and returns the exit status: 0 if it succeeded, 2 if it failed. args[0] is the
-// name of the program.
+// Run runs the command that args name. args[0] is the name of the program. Run returns the exit status: 0 if the
+// command succeeded, 2 if it failed.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	o := newOptions(streams)
 	o.name = displayName(args[0])
@@ -46,7 +46,7 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 type options struct {
 	genericiooptions.IOStreams
 	kube *genericclioptions.ConfigFlags
-	name string // of the command, as help shows it
+	name string // the name of the command in help texts
 	// status is the namespace/name of the published ConfigMap.
 	status, output, color string
 	noHeaders             bool
@@ -60,7 +60,7 @@ type options struct {
 
 func newOptions(streams genericiooptions.IOStreams) *options {
 	kube := genericclioptions.NewConfigFlags(true)
-	kube.CacheDir = nil // the cache is for API discovery, and no command uses it
+	kube.CacheDir = nil // the cache is for API discovery, which no command uses
 	return &options{
 		IOStreams: streams, kube: kube, name: "kubectl pools", clock: clock.RealClock{}, zone: time.Local,
 		isTerminal: func(w io.Writer) bool {
@@ -73,7 +73,7 @@ func newOptions(streams genericiooptions.IOStreams) *options {
 
 func (o *options) run(ctx context.Context, args []string) int {
 	root := o.root()
-	root.SetArgs(append([]string{}, args...)) // cobra would replace nil by the arguments of the process
+	root.SetArgs(append([]string{}, args...)) // if args is nil, cobra uses the arguments of the process
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
@@ -84,7 +84,8 @@ func (o *options) run(ctx context.Context, args []string) int {
 	return exitDone
 }
 
-// displayName returns the name to show. For a kubectl plugin, it is kubectl and the words of the plugin's file name.
+// displayName returns the name that help texts show. For a kubectl plugin, the name is kubectl and the words of the
+// plugin's file name.
 func displayName(program string) string {
 	name := strings.TrimSuffix(filepath.Base(program), ".exe")
 	if words, plugin := strings.CutPrefix(name, "kubectl-"); plugin {
@@ -113,7 +114,7 @@ func (o *options) root() *cobra.Command {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
 	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newDump(), o.newVersion())
 	for flag, values := range map[string][]string{"output": outputs, "color": colors} {
-		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails only if the flag is not defined
 	}
 	return root
 }
@@ -132,7 +133,7 @@ func (o *options) check() error {
 		return fmt.Errorf("--color=%s: use %s", o.color, strings.Join(colors, ", "))
 	}
 	if namespace, name, ok := strings.Cut(o.status, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("--status=%s: name it by namespace/name, such as %s", o.status, defaultStatus)
+		return fmt.Errorf("--status=%s: use namespace/name, such as %s", o.status, defaultStatus)
 	}
 	return nil
 }

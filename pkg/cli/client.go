@@ -28,7 +28,7 @@ import (
 // cluster reads objects for commands.
 type cluster struct {
 	client kubernetes.Interface
-	// namespace is the namespace of the flags or of the kubeconfig.
+	// namespace is the namespace that the flags or the kubeconfig select.
 	namespace string
 	// statusNamespace and statusName name the published ConfigMap.
 	statusNamespace, statusName string
@@ -40,7 +40,7 @@ type cluster struct {
 func (o *options) connect() (*cluster, error) {
 	config, err := o.kube.ToRESTConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster is configured: name one by --kubeconfig, by KUBECONFIG or by --server")
+		return nil, errors.New("no cluster is configured: set --kubeconfig, KUBECONFIG or --server")
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
@@ -48,7 +48,7 @@ func (o *options) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the namespace: %w", err)
 	}
-	config.QPS = -1 // a few requests: the server's own priority and fairness is enough
+	config.QPS = -1 // no client-side limit: the commands send few requests
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	server := &serverTime{clock: o.clock}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -69,7 +69,7 @@ func (o *options) connect() (*cluster, error) {
 type serverTime struct {
 	next  http.RoundTripper
 	clock clock.PassiveClock
-	ahead atomic.Int64 // nanoseconds by which the server's clock is ahead of ours
+	ahead atomic.Int64 // nanoseconds by which the server's clock is ahead of the local clock
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -83,13 +83,13 @@ func (s *serverTime) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// now returns the server's time or, until the server has answered, the local time.
+// now returns the API server's time. Before the API server's first response, it returns the local time.
 func (s *serverTime) now() time.Time {
 	return s.clock.Now().Add(time.Duration(s.ahead.Load())).UTC()
 }
 
-// get reads the object with the name into object, whose type determines the kind. The namespace is "" if the kind has
-// none.
+// get reads the object with the given name into object. The Go type of object determines the kind. For a cluster-scoped
+// kind, namespace is "".
 func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, name string) error {
 	resource, request := c.request(object, namespace)
 	what := "get " + resource + "/" + name
@@ -99,8 +99,8 @@ func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, nam
 	return c.plainly(what, request.Name(name).Do(ctx).Into(object))
 }
 
-// list reads the objects that the options select. It stores them in list, whose type determines their kind. The
-// namespace is "" for all namespaces.
+// list reads the objects that the options select into list. The Go type of list determines the kind. For all
+// namespaces, namespace is "".
 func (c *cluster) list(ctx context.Context, list runtime.Object, namespace string, options metav1.ListOptions) error {
 	resource, request := c.request(list, namespace)
 	what := "list " + resource
@@ -112,7 +112,8 @@ func (c *cluster) list(ctx context.Context, list runtime.Object, namespace strin
 
 func inNamespace(namespace string) string { return " in " + cmp.Or(namespace, "all namespaces") }
 
-// request returns the resource of the object's type, and a request for that resource. object may be a list.
+// request returns the name of the resource for the object's Go type, and a GET request for that resource. object may be
+// a list.
 func (c *cluster) request(object runtime.Object, namespace string) (string, *rest.Request) {
 	kind := kindOfObject(object)
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
@@ -132,7 +133,7 @@ func kindOfObject(object runtime.Object) schema.GroupVersionKind {
 	return kinds[0]
 }
 
-// plainError is an error whose text is one line for the user.
+// plainError is an error with a text of one line for the user.
 type plainError struct {
 	text  string
 	cause error
@@ -141,8 +142,8 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.cause }
 
-// plainly turns an error of the API server into a plainError. what is the action that failed, such as "get pods/web in
-// default".
+// plainly converts the error of a request to the API server into a plainError. The argument what is the failed action,
+// such as "get pods/web in default".
 func (c *cluster) plainly(what string, err error) error {
 	var netErr net.Error
 	var urlErr *url.Error

@@ -22,8 +22,8 @@ func (o *options) completePools(c *cobra.Command, already []string, _ string) ([
 	return slices.DeleteFunc(p.names(), func(name string) bool { return slices.Contains(already, name) }), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeObjects completes names of pods, the kinds that can be explained, and names of objects of these kinds. It
-// offers only objects whose pods have the scheduler's schedulerName.
+// completeObjects completes names of pods, the kinds that explain accepts, and names of objects of these kinds. It
+// offers an object only if its pods have the scheduler's schedulerName.
 func (o *options) completeObjects(c *cobra.Command, already []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	cluster, err := o.connect()
@@ -49,8 +49,8 @@ func (o *options) completeObjects(c *cobra.Command, already []string, prefix str
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), directive
 }
 
-// namesOf returns the names of the objects of the kind in the flags' namespace. It leaves out objects whose pods do not
-// have the scheduler's schedulerName.
+// namesOf returns the names of the objects of the kind in the selected namespace. It returns the name of an object only
+// if its pods have the scheduler's schedulerName.
 func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []string {
 	list, err := scheme.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err != nil || c.list(ctx, list, c.namespace, metav1.ListOptions{}) != nil {
@@ -61,7 +61,7 @@ func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []s
 		scheduler = cmp.Or(p.view.SchedulerName, shippedName)
 	}
 	var names []string
-	objects, _ := meta.ExtractList(list) // it fails only for an object that is not a list
+	objects, _ := meta.ExtractList(list) // ExtractList fails only if the object is not a list
 	for _, object := range objects {
 		if w := newWorkload(object, c.namespace); w != nil && w.template.Spec.SchedulerName == scheduler {
 			names = append(names, w.reference.Name)

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// maxDumpedPods bounds the number of dumped pods. Pods that wait come first, then pods in burst pools, then other
-	// pods. logLines bounds each log.
+	// maxDumpedPods limits the number of dumped pods. Pending pods are dumped first, then pods in burst pools, then
+	// other pods. logLines limits the number of lines of each log.
 	maxDumpedPods, logLines = 5000, 20000
 	// ours is the prefix of the names of this project's own objects.
 	ours = "pool-priority"
@@ -42,14 +42,14 @@ func (o *options) newDump() *cobra.Command {
 		Short: "Collect what a bug report needs, without secrets",
 		Long: "Collect what a bug report needs: what the scheduler publishes, its configuration, the autoscaler's status, nodes, the scheduler's pods and\n" +
 			"their events, and the installation's Deployments, leases and logs. It writes an archive, a new or empty directory, or YAML to standard output (-).\n\n" +
-			"It leaves out values of environment variables, commands, arguments, addresses, and annotations that this project does not use. It reads no Secrets. Names, labels\n" +
-			"and logs stay as they are: look through the result before you send it. report.txt lists what could not be read.",
+			"It leaves out addresses, the values of environment variables, commands and arguments of pods, and most annotations. It reads no Secrets.\n" +
+			"It does not change names, labels and logs: check the dump before you send it. report.txt lists what could not be read.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.runDump(c.Context(), strings.Join(args, "")) },
 	}
 }
 
-// dump collects what a bug report needs.
+// dump collects the files of a bug report.
 type dump struct {
 	*cluster
 	o      *options
@@ -89,12 +89,12 @@ func (o *options) runDump(ctx context.Context, target string) error {
 		if d.failed > 0 {
 			missing = fmt.Sprintf("; %s not be read, see report.txt", count(d.failed, "part could", "parts could"))
 		}
-		fmt.Fprintf(o.Out, "Written: %s%s.\nIt contains names, labels and unchanged logs: look through it before you send it.\n", target, missing)
+		fmt.Fprintf(o.Out, "Written: %s%s.\nThe dump contains names, labels and unchanged logs: check it before you send it.\n", target, missing)
 	}
 	return nil
 }
 
-// collect reads all parts of the dump. The report shows which parts could not be read.
+// collect reads all parts of the dump. It records in the report which parts could not be read.
 func (d *dump) collect(ctx context.Context) {
 	p, err := d.published(ctx)
 	d.note("status", err)
@@ -139,7 +139,7 @@ func (d *dump) add(name string, data []byte) {
 	}
 }
 
-// addObject adds an object, or a list of objects, as redacted YAML with its kind.
+// addObject adds an object or a list of objects as redacted YAML, with apiVersion and kind.
 func (d *dump) addObject(name string, object runtime.Object) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -150,8 +150,8 @@ func (d *dump) addObject(name string, object runtime.Object) {
 	d.addTree(name, tree)
 }
 
-// addTree adds an object of any type, redacted. The command lines of Deployments are kept, because only our own
-// Deployments are dumped.
+// addTree redacts an object of any type, and adds it as YAML. It keeps the command lines of Deployments, because only
+// this project's own Deployments are dumped.
 func (d *dump) addTree(name string, tree map[string]any) {
 	redact(tree, tree["kind"] == "DeploymentList")
 	data, err := yaml.Marshal(tree)
@@ -162,7 +162,7 @@ func (d *dump) addTree(name string, tree map[string]any) {
 	d.add(name, data)
 }
 
-// read reads a list. It records in the report, and returns, whether the list could be read.
+// read reads a list. It returns whether the list could be read, and records this in the report.
 func (d *dump) read(ctx context.Context, part string, list runtime.Object, namespace string, options metav1.ListOptions) bool {
 	err := d.list(ctx, list, namespace, options)
 	d.note(part, err)
@@ -187,7 +187,7 @@ func (d *dump) configMap(ctx context.Context, namespace, name string) {
 	}
 }
 
-// installation reads our own objects.
+// installation reads this project's own objects: Deployments and their ConfigMaps, leases, pods, logs and events.
 func (d *dump) installation(ctx context.Context) {
 	namespace, all := d.statusNamespace, metav1.ListOptions{}
 	deployments, leases, pods := &appsv1.DeploymentList{}, &coordinationv1.LeaseList{}, &corev1.PodList{}
@@ -218,7 +218,7 @@ func (d *dump) installation(ctx context.Context) {
 	}
 }
 
-// keepOurs leaves only our own objects in the list.
+// keepOurs removes all objects except this project's own objects from the list.
 func keepOurs(list runtime.Object) {
 	objects, err := meta.ExtractList(list)
 	utilruntime.Must(err) // it is a list
@@ -227,7 +227,8 @@ func keepOurs(list runtime.Object) {
 	})))
 }
 
-// logs reads the logs of one of our pods, and the logs from before its containers restarted.
+// logs reads the logs of the pod's containers. If a container has restarted, it also reads the log of the previous
+// instance.
 func (d *dump) logs(ctx context.Context, pod *corev1.Pod) {
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
@@ -257,13 +258,13 @@ func (d *dump) nodePools(ctx context.Context) {
 	}
 }
 
-// workloads reads the pods with the scheduler's schedulerName, and their events. If it may not read all namespaces, it
-// reads only the namespace of the flags.
+// workloads reads the pods with the given schedulerName, and the events about these pods. If the user may not list the
+// pods of all namespaces, workloads reads only the selected namespace.
 func (d *dump) workloads(ctx context.Context, scheduler string) {
 	namespace, pods := metav1.NamespaceAll, &corev1.PodList{}
-	if !d.read(ctx, "pods that ask for "+scheduler, pods, namespace, asking(scheduler)) {
+	if !d.read(ctx, "pods that name "+scheduler, pods, namespace, asking(scheduler)) {
 		namespace = d.namespace
-		if !d.read(ctx, "those in "+namespace, pods, namespace, asking(scheduler)) {
+		if !d.read(ctx, "these pods in "+namespace, pods, namespace, asking(scheduler)) {
 			return
 		}
 	}
@@ -280,7 +281,8 @@ func (d *dump) workloads(ctx context.Context, scheduler string) {
 	d.events(ctx, namespace, kindPod, uids)
 }
 
-// dumpRank orders pods by how useful they are in a dump.
+// dumpRank returns 0 for a pending pod, 1 for a pod with a negative deletion cost, as pods in burst pools have, and 2
+// for any other pod.
 func dumpRank(p *corev1.Pod) int {
 	switch {
 	case p.Spec.NodeName == "":
@@ -291,8 +293,8 @@ func dumpRank(p *corev1.Pod) int {
 	return 2
 }
 
-// events reads the events of a namespace about objects of the kind that have one of the UIDs. If kind is "", it reads
-// events about objects of any kind. If uids is nil, the objects may have any UID.
+// events reads the events of a namespace. If kind is not "", it reads only events about objects of that kind. If uids
+// is not nil, it keeps only events about objects with these UIDs.
 func (d *dump) events(ctx context.Context, namespace, kind string, uids map[types.UID]bool) {
 	options, part := metav1.ListOptions{}, "events"
 	if kind != "" {

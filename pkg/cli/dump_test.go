@@ -144,7 +144,7 @@ func TestDumpWithLess(t *testing.T) {
 		s := newServer(t, append(dumped(t), growing(t).published(0))...)
 		s.forbid(forbidden...)
 		out := s.run("dump", "-")
-		want := map[string]string{"a namespace": "name: talkative", "nothing": "those in default                                             NOT READ: you may not list pods in default"}[name]
+		want := map[string]string{"a namespace": "name: talkative", "nothing": "these pods in default                                        NOT READ: you may not list pods in default"}[name]
 		for _, want := range []string{want, "NOT READ: you may not list nodes", "NOT READ: you may not list pods in all namespaces", "(you may not read its version)"} {
 			if name == "nothing" || !strings.Contains(want, "version") {
 				if !strings.Contains(out, want) {

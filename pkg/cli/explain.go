@@ -23,8 +23,8 @@ func (o *options) newExplain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain (POD | TYPE/NAME | TYPE NAME | -f FILE)",
 		Short: "Explain why a pod waits or is where it is, and what would change that",
-		Long: "Explain why a pod waits or is where it is, and what would change that. It shows the scheduler's last message, and the decision that the scheduler would make now.\n\n" +
-			"For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it shows where the pods are, and the decision for a new pod. For a file, it shows only that decision.\n" +
+		Long: "Explain why a pod waits or is where it is, and what would change that. The command shows the scheduler's last message, and the decision that the scheduler would make now.\n\n" +
+			"For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it shows where the pods are, and the decision for a new pod. For a file, it shows only the decision for a new pod.\n" +
 			"It does not check whether a node has room for the pod.",
 		ValidArgsFunction: o.completeObjects,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,15 +47,15 @@ func (o *options) newExplain() *cobra.Command {
 	return c
 }
 
-// explainer explains a pod, or a workload by a pod that it would create now.
+// explainer explains a pod or a workload. For a workload, it explains a pod as the workload would create it now.
 type explainer struct {
 	*Explanation
 	now       time.Time
 	pod       *corev1.Pod
 	workload  *workload       // nil for a pod
-	published *publishedState // nil if it could not be read
-	placed    bool            // the pod's pool is known; Pool is empty if it is in none
-	request   gate.Request    // the pod's request to the gate
+	published *publishedState // nil if the published ConfigMap could not be read
+	placed    bool            // the pod's pool is known; if the pod is in no pool, Pool is empty
+	request   gate.Request    // the input for the gate's decision
 }
 
 func newExplainer(reference corev1.ObjectReference) *explainer {
@@ -105,10 +105,10 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 	return o.print(e.Explanation, []string{nameOfObject(e.Object)}, func(w io.Writer) { o.printExplanation(w, e.Explanation, e.now) })
 }
 
-// nameOfObject returns KIND/NAME, which -o name prints.
+// nameOfObject returns the object's KIND/NAME, as -o name prints it.
 func nameOfObject(r corev1.ObjectReference) string { return strings.ToLower(r.Kind) + "/" + r.Name }
 
-// explain sets the summary and everything else that depends on the object's situation.
+// explain sets the summary and all other fields that depend on the object's Situation.
 func (e *explainer) explain() {
 	predicate := e.situation()()
 	name := e.Object.Namespace + "/" + e.Object.Name
@@ -118,8 +118,8 @@ func (e *explainer) explain() {
 	e.Summary = name + predicate
 }
 
-// situation returns the function that explains the object. That function adds facts, and returns the rest of the
-// sentence that begins with the object's name.
+// situation returns the function that explains the object. The returned function adds facts. It returns the predicate
+// of the summary, a sentence whose subject is the object's name.
 func (e *explainer) situation() func() string {
 	pod := e.pod
 	condition := gate.ScheduledCondition(pod)
@@ -145,8 +145,8 @@ func (e *explainer) situation() func() string {
 	return e.waits
 }
 
-// isOurs reports whether the pod's schedulerName is the name of the scheduler that published the state. If that name is
-// unknown, any name except Kubernetes' default counts.
+// isOurs reports whether the pod's schedulerName is the name of the scheduler that published the state. If the
+// scheduler's name is unknown, isOurs accepts any schedulerName except Kubernetes' default.
 func (e *explainer) isOurs() bool {
 	asked := cmp.Or(e.pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
 	if e.published != nil && e.published.view.SchedulerName != "" {
@@ -161,7 +161,7 @@ func (e *explainer) schedulingGated() string {
 		gates = append(gates, g.Name)
 	}
 	e.Situation, e.Since = SchedulingGated, e.pod.CreationTimestamp.UTC()
-	return fmt.Sprintf(" has waited %s for its scheduling gates (%s): no scheduler tries it until they are removed.", age(e.Since, e.now), list(gates))
+	return fmt.Sprintf(" has waited %s for the removal of its scheduling gates (%s).", age(e.Since, e.now), list(gates))
 }
 
 func (e *explainer) notTried() string {
@@ -169,21 +169,21 @@ func (e *explainer) notTried() string {
 	if e.now.Sub(e.Since) > staleStatus/3 {
 		e.Advice = append(e.Advice, "check that the scheduler runs: kubectl pools version shows the leader")
 	}
-	return fmt.Sprintf(" was created %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
+	return fmt.Sprintf(" was created %s ago, and %s has not tried to schedule it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
 }
 
-// nominated explains a pod with a nominatedNodeName. The pod has no condition if its first try found a node for it
-// without preemption.
+// nominated explains a pod with a nominatedNodeName. If the scheduler found a node without preemption at its first try,
+// the pod has no condition PodScheduled.
 func (e *explainer) nominated() string {
 	e.Situation, e.Since = Nominated, e.pod.CreationTimestamp.UTC()
 	if condition := gate.ScheduledCondition(e.pod); condition != nil {
 		e.Message, e.Said, e.Since = condition.Message, saidOf(condition.Message), condition.LastTransitionTime.UTC()
 	}
-	const text = " has waited %s, and is nominated to node %s: it waits for pods that it preempted there to end, or is about to be bound."
+	const text = " has waited %s, and is nominated to node %s. The pods that it preempted there are terminating, or it is about to be bound."
 	return fmt.Sprintf(text, age(e.Since, e.now), e.pod.Status.NominatedNodeName)
 }
 
-// waits explains a pending pod that the scheduler has tried.
+// waits explains a pending pod that the scheduler has tried to schedule.
 func (e *explainer) waits() string {
 	condition := gate.ScheduledCondition(e.pod)
 	e.Situation, e.Message, e.Said = Waits, condition.Message, saidOf(condition.Message)
@@ -196,8 +196,8 @@ func (e *explainer) waits() string {
 	return " has waited " + age(e.Since, e.now) + rest
 }
 
-// waitsFor computes the gate's decision for a pending pod. It returns the end of a sentence about what the pod waits
-// for. reason is the reason of the pod's condition.
+// waitsFor computes the gate's decision for a pending pod. It returns the end of the summary, which says what the pod
+// waits for. The argument reason is the reason of the pod's condition PodScheduled.
 func (e *explainer) waitsFor(reason string) string {
 	e.ask(e.pod)
 	if since := e.request.UnschedulableSince; !since.IsZero() {
@@ -205,7 +205,7 @@ func (e *explainer) waitsFor(reason string) string {
 	}
 	switch {
 	case reason != corev1.PodReasonUnschedulable:
-		return fmt.Sprintf(": the scheduler failed (%s), and will try it again. Until then, autoscalers ignore the pod.", reason)
+		return fmt.Sprintf(": the scheduler failed (%s), and will try the pod again. Until then, autoscalers ignore the pod.", reason)
 	case e.published.view.Args.Mode == configv1.ModeObserve:
 		return ". The gate only observes (mode: Observe): the scheduler's message shows what keeps the pod off burst nodes."
 	}
@@ -219,14 +219,14 @@ func (e *explainer) waitsFor(reason string) string {
 		e.addHints()
 		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
 	case open != "" && e.Changed:
-		return fmt.Sprintf(", and %s is open for it now: the scheduler will try it again in a moment.", open)
+		return fmt.Sprintf(", and the gate of %s is open now: the scheduler will try the pod again in a moment.", open)
 	case open != "":
-		return fmt.Sprintf(", and %s is open for it: the scheduler's message shows what keeps it out.", open)
+		return fmt.Sprintf(", and the gate of %s is open: the scheduler's message shows why the pod does not fit.", open)
 	}
-	for _, closed := range []struct{ code, text string }{ // the first that is a burst pool's reason
+	for _, closed := range []struct{ code, text string }{ // the first that closes a burst pool
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
-		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and one other pod tests it now."},
+		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and the scheduler tests it now with one other pod."},
 	} {
 		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
 			return fmt.Sprintf(closed.text, e.Pools[i].Name)
@@ -247,16 +247,16 @@ func (e *explainer) addHints() {
 	}
 }
 
-// addLockedOut warns if the pod tolerates the gate taint. Autoscalers then compute that it fits burst nodes, and add no
-// node for it.
+// addLockedOut adds advice if the pod tolerates the gate taint. Autoscalers compute that such a pod fits burst nodes,
+// and add no node for the pod.
 func (e *explainer) addLockedOut() {
 	p := e.published
 	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {
 		return
 	}
-	advice := "the pod tolerates the gate taint: the cluster autoscaler counts it as fitting a burst node, and adds no VM for it. Remove the toleration: pods that burst get it from the controller"
+	advice := "the pod tolerates the gate taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. Remove the toleration: the controller adds it to pods on burst nodes"
 	if slices.ContainsFunc(e.pod.Spec.Tolerations, toleratesAll) {
-		advice = "the pod tolerates every taint: the cluster autoscaler counts it as fitting a burst node, and adds no VM for it. " +
+		advice = "the pod tolerates every taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. " +
 			"Replace the toleration {operator: Exists}, which has no key, by tolerations with the keys that the pod needs"
 	}
 	e.Advice = append(e.Advice, advice)

@@ -33,7 +33,7 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	o.printNotes(w, e.Notes, paint)
 }
 
-// lines returns the lines below the pools, each with its heading.
+// lines returns the lines below the table of pools, each with its heading.
 func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	var lines []Fact
 	add := func(name string, texts ...string) {
@@ -63,7 +63,7 @@ func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	return lines
 }
 
-// nowText describes how the decision now differs from the scheduler's last one.
+// nowText describes the gate's decision now, which differs from the decision at the scheduler's last try.
 func (e *Explanation) nowText() []string {
 	var parts []string
 	more := "; the scheduler tries the pod again when a gate opens for it"
@@ -85,7 +85,7 @@ func (e *Explanation) nowText() []string {
 	return parts
 }
 
-// changesText lists what changes the decision, in one line.
+// changesText lists, in one line, the events and times that may change the decision.
 func (o *options) changesText(e *Explanation, now time.Time) string {
 	var parts []string
 	for _, c := range e.Changes {
@@ -127,7 +127,7 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 	t.write(w, !o.noHeaders, paint)
 }
 
-// verdictText formats the verdict in a word or two.
+// verdictText formats the verdict for the column FOR THIS POD.
 func verdictText(v *PoolVerdict) cell {
 	switch {
 	case !v.Burst:
@@ -163,7 +163,7 @@ func sentence(r nodegroups.Reason) string {
 	return r.Sentence + " (" + r.Detail + ")"
 }
 
-// detail returns the text in the last column of a pool's line.
+// detail returns the last column of a pool's row.
 func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 	if !v.Burst {
 		if v.Reason.Detail != "" && !o.wide() {

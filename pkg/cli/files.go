@@ -51,7 +51,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 	})
 }
 
-// read reads the pods and workloads in the files, and counts the other objects.
+// read returns the pods and workloads in the files. skipped is the number of other objects in the files.
 func (o *options) read(files []string, namespace string) (workloads []*workload, skipped int, err error) {
 	builder := resource.NewLocalBuilder().Unstructured().ContinueOnError().NamespaceParam(namespace).DefaultNamespace()
 	for _, name := range files {
@@ -66,7 +66,7 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 		return nil, 0, oneLine(err)
 	}
 	for _, info := range infos {
-		w, err := workloadOf(info.Object.(*unstructured.Unstructured), namespace) // lists are flattened
+		w, err := workloadOf(info.Object.(*unstructured.Unstructured), namespace) // Flatten has replaced each list by its items
 		if err != nil {
 			return nil, 0, err
 		}
@@ -77,7 +77,7 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 	return workloads, len(infos) - len(workloads), nil
 }
 
-// workloadOf returns the object as a workload; nil if it is not a pod and creates no pods.
+// workloadOf converts the object to a workload. If the object is neither a pod nor a workload, workloadOf returns nil.
 func workloadOf(object *unstructured.Unstructured, namespace string) (*workload, error) {
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {
@@ -95,8 +95,8 @@ func workloadOf(object *unstructured.Unstructured, namespace string) (*workload,
 	return w, nil
 }
 
-// setDefaults sets those of the API server's defaults that the gate reads. A container with a limit and no request
-// requests the limit.
+// setDefaults sets the defaults of the API server that affect the gate's decision. If a container has a limit without a
+// request, the default of the request is the limit.
 func setDefaults(spec *corev1.PodSpec) {
 	if spec.SchedulerName == "" {
 		spec.SchedulerName = corev1.DefaultSchedulerName

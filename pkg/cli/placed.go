@@ -21,7 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// toleratesGate reports whether the pod tolerates the gate taint of the installation.
+// toleratesGate reports whether the pod tolerates the installation's gate taint.
 func (e *explainer) toleratesGate() bool {
 	taint := corev1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectNoSchedule}
 	if e.published != nil {
@@ -34,7 +34,7 @@ func toleratesAll(t corev1.Toleration) bool {
 	return t.Key == "" && t.Operator == corev1.TolerationOpExists && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
 }
 
-// inBurst reports whether the pod, which has a node, is in a burst pool.
+// inBurst reports whether a pod with a node is in a burst pool.
 func (e *explainer) inBurst() bool {
 	if e.published != nil && e.placed {
 		return e.published.pools.IsBurst(e.published.indexOf(e.Pool))
@@ -49,7 +49,7 @@ func (e *explainer) ended() string {
 	return fmt.Sprintf(" has ended (%s).", e.pod.Status.Phase)
 }
 
-// ofOthers explains a pod whose schedulerName is that of another scheduler.
+// ofOthers explains a pod whose schedulerName names another scheduler.
 func (e *explainer) ofOthers() string {
 	e.Situation = OtherScheduler
 	if e.Node != "" {
@@ -65,7 +65,7 @@ func (e *explainer) ofOthers() string {
 	return fmt.Sprintf(" is scheduled by %s, which does not use the pools.", e.pod.Spec.SchedulerName)
 }
 
-// addPoolsToOthers adds how the pools affect a pod of another scheduler.
+// addPoolsToOthers adds facts and advice about the pools for a pod of another scheduler.
 func (e *explainer) addPoolsToOthers() {
 	if e.published == nil || !e.published.pools.HasBurst() {
 		return
@@ -94,7 +94,7 @@ func (e *explainer) inBurstPool() string {
 	case !recorded:
 		e.fact("Let in because", "not recorded: another scheduler or a user bound the pod")
 	case err != nil:
-		e.note("why it was let in is unknown: %v", oneLine(err))
+		e.note("it is unknown why the pod was let in: %v", oneLine(err))
 	default:
 		e.Record = &record
 		e.fact("Let in because", "%s", message(&record, e.published))
@@ -109,7 +109,7 @@ func (e *explainer) inBurstPool() string {
 	return fmt.Sprintf(" %s in burst pool %s, where it was bound %s ago.", verb, cmp.Or(e.Pool, none), age(e.Since, e.now))
 }
 
-// addRefusal adds the provider's message if it refused the pod.
+// If the burst pool's provider refused the pod, addRefusal adds the provider's message.
 func (e *explainer) addRefusal() {
 	if r, refused := refusal.Of(e.pod); refused {
 		text := r.Message
@@ -121,7 +121,7 @@ func (e *explainer) addRefusal() {
 	}
 }
 
-// message describes why a pod was let into a burst pool.
+// message describes why the scheduler let a pod into a burst pool.
 func message(r *gate.Record, p *publishedState) string {
 	said := cmp.Or(gate.Lookup(r.Reason).Sentence, r.Reason)
 	if r.Observed {
@@ -142,7 +142,8 @@ func message(r *gate.Record, p *publishedState) string {
 	return said + " (recorded when it was bound)"
 }
 
-// inOrder returns the keys. Names of pools come first, in the order of the pools, then other keys, by name.
+// inOrder returns the keys of byName. Names of pools come first, in the order of the pools. The other keys follow in
+// alphabetical order.
 func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	names := slices.Sorted(maps.Keys(byName))
 	if p != nil {
@@ -152,16 +153,16 @@ func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	return names
 }
 
-// addScaleIn adds whether the pod is deleted before other pods when its workload shrinks.
+// addScaleIn adds whether scale-in of the workload deletes the pod before other pods.
 func (e *explainer) addScaleIn() {
 	owner := metav1.GetControllerOfNoCopy(e.pod)
 	cost, own := e.pod.Annotations[scalein.CostAnnotation], e.pod.Annotations[scalein.OwnCostAnnotation]
 	n, err := strconv.Atoi(cost)
 	switch {
 	case owner == nil:
-		e.fact("Scale-in", "not by pools: the pod has no controller, and only ReplicaSets use deletion costs")
+		e.fact("Scale-in", "pools have no effect: the pod has no controller, and only ReplicaSets use deletion costs")
 	case owner.Kind != "ReplicaSet" && owner.Kind != "ReplicationController":
-		e.fact("Scale-in", "not by pools: the pod's controller is a %s, and only ReplicaSets use deletion costs", owner.Kind)
+		e.fact("Scale-in", "pools have no effect: the pod's controller is a %s, and only ReplicaSets use deletion costs", owner.Kind)
 	case cost == "":
 		e.fact("Scale-in", "the pod has no deletion cost")
 	case err != nil || cost != own:
@@ -173,7 +174,7 @@ func (e *explainer) addScaleIn() {
 	}
 }
 
-// addReturn adds whether the pod can return to a VM.
+// addReturn adds whether the controller may return the pod to a VM.
 func (e *explainer) addReturn(r *configv1.Return) {
 	switch stays := returnplan.Stays(e.pod); {
 	case !r.Enabled:
@@ -181,13 +182,13 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	case stays != "":
 		e.fact("Return", "not for this pod: %s", stays)
 	default:
-		e.fact("Return", "on: the pod is evicted when a VM has had room for it for %s; at most %d pods a minute, %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
+		e.fact("Return", "on: the controller evicts the pod after a VM has had room for it for %s; it evicts at most %d pods a minute, and %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
 	}
 }
 
-// addToday adds what the gate would decide now for the pod, which is in the burst pool with index i.
+// addToday adds the decision that the gate would make now. i is the index of the burst pool that the pod is in.
 func (e *explainer) addToday(i int) {
-	before := *e.pod // without the tolerations that it was given after it was bound
+	before := *e.pod // without the tolerations that the controller added after the pod was bound
 	given := e.published.pools.At(i).Tolerations()
 	before.Spec.Tolerations = slices.DeleteFunc(slices.Clone(e.pod.Spec.Tolerations), func(t corev1.Toleration) bool { return slices.Contains(given, t) })
 	e.ask(&before)
@@ -200,13 +201,13 @@ func (e *explainer) addToday(i int) {
 	now := ""
 	switch v := &e.Pools[i]; {
 	case v.Verdict == verdictObserved:
-		now = "mode: Observe; the gate would be closed for it (" + v.Reason.Code + ")"
+		now = "mode: Observe; the gate would be closed for the pod (" + v.Reason.Code + ")"
 	case v.Verdict == verdictOpen:
-		now = "it would be let in again"
+		now = "the gate would be open for the pod"
 	case v.Reason.Code == gate.ReasonBudgetSpent.Code:
-		now = "it would be let in again if the budget had room"
+		now = "the gate would be open for the pod if the budget had room"
 	default:
-		now = "it would wait (" + v.Reason.Code + ")"
+		now = "the gate would be closed for the pod (" + v.Reason.Code + ")"
 	}
 	e.fact("Today", "%s: %s", strings.Join(parts, ", "), now)
 }
@@ -231,7 +232,7 @@ func (e *explainer) onVM() string {
 	}
 }
 
-// addBetter adds why the pod is not in a pool that is preferred to its own, if that is known.
+// addBetter adds the pools that are preferred to the pod's pool, and why the pod is not there.
 func (e *explainer) addBetter() {
 	better := e.published.names()[:e.published.pools.Regular()]
 	if i := e.published.indexOf(e.Pool); i != pool.None {
@@ -246,5 +247,5 @@ func (e *explainer) addBetter() {
 	default:
 		e.fact("Better pools", "%s: no node there was feasible when the pod was bound (order: Strict); the reasons are not recorded", list(better))
 	}
-	e.fact("Moving", "it stays: pods are not moved between VMs")
+	e.fact("Moving", "the pod stays: the controller moves no pods between VMs")
 }

@@ -36,19 +36,19 @@ func (o *options) newPods() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pods",
 		Short: "List the scheduler's pods: where they are, which wait, and which are deleted first",
-		Long: "List the pods with the scheduler's name as schedulerName: first those that wait, then the others by deletion cost. A ReplicaSet that shrinks deletes the pods with the lowest cost first.\n\n" +
-			"WHY shows what holds a pod or, for a pod in a burst pool, why it was let in.",
+		Long: "List the pods whose schedulerName names the scheduler. Pending pods come first, then the other pods by deletion cost.\nIf a ReplicaSet scales in, it deletes the pods with the lowest cost first.\n\n" +
+			"WHY shows why a pod is pending. For a pod in a burst pool, WHY shows why the gate was open.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.runPods(c.Context(), po) },
 	}
 	c.Flags().BoolVarP(&po.all, "all-namespaces", "A", false, "list the pods of all namespaces")
 	c.Flags().StringVar(&po.pool, "pool", "", "list only the pods in this pool")
 	c.Flags().BoolVar(&po.held, "held", false, "list only the pods that the gate holds")
-	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // the flag is there
+	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // it fails only if the flag is not defined
 	return c
 }
 
-// asking returns list options that select the pods with this schedulerName.
+// asking returns list options that select the pods with the given schedulerName.
 func asking(scheduler string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.schedulerName", scheduler).String()}
 }
@@ -95,8 +95,9 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	return o.print(l, names, func(w io.Writer) { o.printPods(w, l, po.all, c.now()) })
 }
 
-// comparePods orders pods. Pods that wait come first. Both they and the others are ordered by deletion cost. Pods that
-// wait at the same cost are ordered by how long they have waited. The last criteria are namespace and name.
+// comparePods orders pods. Pending pods come before pods with a node. The next criterion is the deletion cost, the
+// lowest first. Among pending pods with equal costs, the pod that has waited longest comes first. The last criteria are
+// namespace and name.
 func comparePods(a, b Pod) int {
 	placed := func(p Pod) int { return min(len(p.Node), 1) }
 	cost := func(p Pod) int { return ptr.Deref(p.Cost, 0) } // 0 is the ReplicaSet controller's default

@@ -21,7 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-// staleStatus is the age at which the published state shows that no scheduler leads: three heartbeats.
+// staleStatus is three heartbeats. If the published state is older than staleStatus, no scheduler leads.
 const staleStatus = 3 * published.Heartbeat
 
 // publishedState is the state that the leader published.
@@ -31,7 +31,7 @@ type publishedState struct {
 	where string // namespace/name
 }
 
-// published reads the state that the leader published. Each of its errors is one line for the user.
+// published reads the state that the leader published. The text of each returned error is one line for the user.
 func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.get(ctx, cm, c.statusNamespace, c.statusName)
@@ -39,7 +39,7 @@ func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%w: ask for the role pool-priority-viewer", err)
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has been the leader, or it publishes another ConfigMap (set --status); see kubectl -n %s get deployments,pods",
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has become the leader, or the leader publishes to another ConfigMap (set --status); see kubectl -n %s get deployments,pods",
 			c.statusNamespace, c.statusName, c.statusNamespace)
 	case err != nil:
 		return nil, err
@@ -47,8 +47,8 @@ func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	return readPublished(cm)
 }
 
-// connectPublished returns the cluster that the flags name, and the state that the leader published there. The cluster
-// is nil if it cannot be configured.
+// connectPublished returns the cluster that the flags name, and the state that the leader of this cluster published. If
+// the flags and the kubeconfig configure no client, the cluster is nil.
 func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedState, error) {
 	c, err := o.connect()
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedSta
 func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
 	p := &publishedState{where: cm.Namespace + "/" + cm.Name}
 	garbage := func(err error) error {
-		return fmt.Errorf("ConfigMap %s cannot be read: %w: the leader rewrites it within a minute; if it does not, delete the ConfigMap", p.where, oneLine(err))
+		return fmt.Errorf("ConfigMap %s cannot be read: %w: if the leader does not rewrite the ConfigMap within a minute, delete it", p.where, oneLine(err))
 	}
 	data, ok := cm.Data[published.ViewKey]
 	if !ok {
@@ -80,15 +80,15 @@ func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
 
 func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// notes returns warnings about the published state, one sentence each.
+// notes returns warnings about the published state. Each warning is one sentence.
 func (p *publishedState) notes(now time.Time) []string {
 	var notes []string
 	if age := now.Sub(p.view.Written); age > staleStatus {
 		namespace, _, _ := strings.Cut(p.where, "/")
-		notes = append(notes, fmt.Sprintf("no leader for %s: the state shown is that old; see kubectl -n %s get pods,leases", duration.HumanDuration(age), namespace))
+		notes = append(notes, fmt.Sprintf("no leader for %[1]s: the state shown was published %[1]s ago; see kubectl -n %[2]s get pods,leases", duration.HumanDuration(age), namespace))
 	}
 	if p.view.IsForeign() {
-		notes = append(notes, fmt.Sprintf("published by %s as %s; kubectl pools is %s and ignores what it does not know: verdicts may differ from the scheduler's",
+		notes = append(notes, fmt.Sprintf("published by %s as %s; kubectl pools is %s and ignores unknown fields: verdicts may differ from the scheduler's",
 			cmp.Or(p.view.Version, "another version"), cmp.Or(p.view.APIVersion, "a format without a version"), version.String()))
 	}
 	if len(p.view.LeftOut) > 0 {
@@ -97,7 +97,7 @@ func (p *publishedState) notes(now time.Time) []string {
 	return notes
 }
 
-// names returns the names of the pools, in their order.
+// names returns the names of the pools, the most preferred first.
 func (p *publishedState) names() []string {
 	names := make([]string, p.pools.Len())
 	for i := range names {
@@ -106,7 +106,7 @@ func (p *publishedState) names() []string {
 	return names
 }
 
-// indexOf returns the index of the pool with the name, or pool.None.
+// indexOf returns the index of the pool with the given name, or pool.None if no pool has that name.
 func (p *publishedState) indexOf(name string) int {
 	for i := range p.pools.Len() {
 		if p.pools.At(i).Name == name {
@@ -116,8 +116,8 @@ func (p *publishedState) indexOf(name string) int {
 	return pool.None
 }
 
-// nodesOf reads the nodes of the pods whose annotation PoolAnnotation names no known pool. If the number of such nodes
-// exceeds most, it lists all nodes.
+// nodesOf reads the node of each pod whose annotation PoolAnnotation names no known pool. If it needs more than most
+// nodes, it lists all nodes with one request.
 func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
 	nodes := map[string]*corev1.Node{}
 	for i := range pods {
@@ -144,8 +144,8 @@ func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedSt
 	return nodes, nil
 }
 
-// poolOf returns the name of the pod's pool, from its annotation or its node, and whether the pool is known. The name
-// is "" if the node is in no pool.
+// poolOf returns the name of the pod's pool, and whether the pool is known. It reads the pod's annotation or else the
+// labels of the pod's node. If the node is in no pool, the name is "".
 func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) (string, bool) {
 	said, node := pod.Annotations[scalein.PoolAnnotation], nodes[pod.Spec.NodeName]
 	switch {
@@ -160,7 +160,8 @@ func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) 
 	return "", true
 }
 
-// read reads the other objects that the explanation needs, and adds notes about the published state.
+// read reads the pod's node, namespace and volumes, as far as the explanation needs them. It adds notes about the
+// published state.
 func (e *explainer) read(ctx context.Context, c *cluster) {
 	e.now = c.now()
 	if e.pod.Spec.NodeName != "" {
@@ -193,7 +194,7 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 		case apierrors.IsNotFound(err):
 			e.request.NotSelected = p.pools.NotSelecting(nil)
 		case err != nil:
-			e.note("whether burst pools accept pods of namespace %s is unknown: %v", e.pod.Namespace, err)
+			e.note("it is unknown whether burst pools accept pods of namespace %s: %v", e.pod.Namespace, err)
 		default:
 			e.request.NotSelected = p.pools.NotSelecting(namespace)
 		}
@@ -201,13 +202,13 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
 		var err error
 		if e.request.AzureFiles, err = c.azureFiles(ctx, e.pod); err != nil {
-			e.note("whether the pod's volumes are Azure Files is unknown: %v", err)
+			e.note("it is unknown whether the pod's volumes are Azure Files: %v", err)
 		}
 	}
 }
 
-// azureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. For a pod without
-// claims, it sends no request.
+// azureFiles reports whether the pod claims persistent volumes and all these volumes are Azure Files. For a pod without
+// claims, azureFiles sends no request.
 func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	var failed error
 	note := func(err error) {
@@ -215,7 +216,7 @@ func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error)
 			failed = err
 		}
 	}
-	lookup := gate.Volumes{ // an object that cannot be read is empty, and not Azure Files
+	lookup := gate.Volumes{ // if an object cannot be read, its volume does not count as Azure Files
 		PVC: func(namespace, name string) *corev1.PersistentVolumeClaim {
 			pvc := &corev1.PersistentVolumeClaim{}
 			note(c.get(ctx, pvc, namespace, name))

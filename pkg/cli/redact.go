@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// leftOut replaces values that may be secret and are not needed.
+// leftOut replaces values that may be secret.
 const leftOut = "(left out)"
 
-// keptAnnotations are the prefixes of the annotations that are dumped, because this project or an autoscaler reads
-// them. Other annotations may hold anything, even whole manifests.
+// keptAnnotations are the prefixes of the annotations that are dumped. This project or an autoscaler reads these
+// annotations. Other annotations may contain anything, even whole manifests.
 var keptAnnotations = []string{
 	"poolpriority.dev/", "cluster-autoscaler.kubernetes.io/", "controller.kubernetes.io/", "karpenter.sh/", "kubernetes.io/config.", "deployment.kubernetes.io/", "scheduling.x-k8s.io/",
 }
 
-// redact removes what may be secret or is not needed from an object, or from a part of one: values of variables,
-// command lines (unless keepCommands is set), addresses, attributes of probes and volumes, annotations that are not
-// kept, and the long lists of a node.
+// redact removes fields that may be secret or that a bug report does not need. part is an object or a part of an
+// object. redact removes addresses, the long lists of a node, and annotations that are not in keptAnnotations. It
+// replaces the values of variables, and the attributes of probes and volumes. It also replaces command lines, except if
+// keepCommands is set.
 func redact(part any, keepCommands bool) {
 	switch x := part.(type) {
 	case []any:
@@ -34,7 +35,7 @@ func redact(part any, keepCommands bool) {
 func redactField(fields map[string]any, key string, keepCommands bool) {
 	value := fields[key]
 	switch key {
-	case "labels", "matchLabels", "nodeSelector", "data": // users choose the keys in these fields
+	case "labels", "matchLabels", "nodeSelector", "data": // users choose the keys in these fields, so nothing is removed
 	case "managedFields", "hostIP", "hostIPs", "podIP", "podIPs", "addresses", "images", "volumesInUse", "volumesAttached":
 		delete(fields, key)
 	case "annotations":
@@ -55,7 +56,7 @@ func redactField(fields map[string]any, key string, keepCommands bool) {
 			get["path"] = leftOut
 		}
 		redact(value, keepCommands)
-	case "hostAliases": // the gate reads only whether there are any
+	case "hostAliases": // the gate reads only whether the list is empty
 		fields[key] = []any{map[string]any{"ip": leftOut}}
 	default:
 		redact(value, keepCommands)
@@ -83,7 +84,7 @@ func blank(value any) {
 	}
 }
 
-// blankValues replaces the values in a list of names and values. It keeps the names and references to other values.
+// blankValues replaces the values in a list of names and values. It keeps the names and each valueFrom.
 func blankValues(value any) {
 	list, _ := value.([]any)
 	for _, item := range list {

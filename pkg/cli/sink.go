@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// sink stores the files of a dump. It must be closed.
+// sink stores the files of a dump. After the last file, the caller must call close.
 type sink struct {
 	add   func(name string, data []byte) error
 	close func() error
 }
 
-// newSink returns the sink for the target: an archive, a directory, or standard output for "-".
+// newSink returns the sink for the target. The target is an archive, a directory, or "-" for standard output.
 func (o *options) newSink(target string, now time.Time) (sink, error) {
 	done := func() error { return nil }
 	if target == "-" {
@@ -42,7 +42,7 @@ func (o *options) newSink(target string, now time.Time) (sink, error) {
 	return sink{add, done}, os.MkdirAll(target, 0o700)
 }
 
-// addToStream prints a file as a YAML document. The text of a file that is not YAML becomes a field of the document.
+// addToStream prints a file as a YAML document. If the file is not YAML, its text becomes a field of the document.
 func (o *options) addToStream(name string, data []byte) error {
 	if !strings.HasSuffix(name, ".yaml") {
 		var err error

@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// The states that a burst pool can have besides its provider's states.
+// The states of a burst pool. A burst pool whose provider refuses pods has the provider's state instead.
 const (
 	stateOpen, stateClosed, stateSpent, stateDown = "Open", "Closed", "Spent", "Down"
 )
@@ -29,9 +29,9 @@ func (o *options) newStatus() *cobra.Command {
 		Use:   "status [POOL…]",
 		Short: "List the pools: how full they are, whether they can grow, whether the gate is open, and which pods wait (the default)",
 		Long: "List the pools: how full they are, whether they can grow, whether the gate is open, and which pods wait.\n\n" +
-			"NODES shows the usable nodes, those on their way (+), and the maximum. PODS, CPU and MEMORY show what pods request, and what the nodes\n" +
-			"offer; for a burst pool, what its provider bills, and the budget. The state of a burst pool is the gate's decision for a new pod without\n" +
-			"constraints, requests and tolerations.",
+			"NODES shows the numbers of usable nodes and of nodes on their way (+), and the maximum. CPU and MEMORY show what pods request, and what the nodes\n" +
+			"offer. For a burst pool, PODS, CPU and MEMORY show what its provider bills, and the budget. Open and Closed are the gate's decision for a new\n" +
+			"pod without constraints, requests and tolerations.",
 		ValidArgsFunction: o.completePools,
 		RunE:              func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
 	}
@@ -61,7 +61,7 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 	return o.print(list, names, func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) })
 }
 
-// list returns the status of the pools at the time now, from the published state.
+// list computes the status of the pools at the time now from the published state.
 func (p *publishedState) list(now time.Time) *PoolStatusList {
 	v := p.view
 	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: v.Written, Leader: v.Leader, Version: v.Version, Notes: p.notes(now)}
@@ -78,7 +78,7 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 		l.Items = append(l.Items, item)
 	}
 	if v.Args.Mode == configv1.ModeObserve {
-		l.Notes = append(l.Notes, "the gate only observes (mode: Observe): it holds no pod, even where its state is Closed")
+		l.Notes = append(l.Notes, "with mode: Observe, the gate holds no pod, even if the state of a burst pool is Closed")
 	}
 	return l
 }

@@ -19,16 +19,16 @@ import (
 
 const (
 	gibibytes = 1 << 30
-	gigabytes = 1e9 // as providers count
+	gigabytes = 1e9 // the unit in which providers bill
 )
 
-// styles maps states to styles.
+// styles maps each state to the style in which it is printed.
 var styles = map[string]style{
 	string(nodegroups.Full): quiet, string(nodegroups.CanGrow): good, string(nodegroups.Growing): moving, string(nodegroups.Unknown): bad,
 	stateOpen: caution, stateSpent: bad, stateDown: bad, string(breaker.Refusing): bad, string(breaker.HalfOpen): bad,
 }
 
-// printStatus prints the pools. With rest, it also prints the held pods, the leader and notes.
+// printStatus prints the table of pools. If rest is true, it also prints the held pods, the leader and the notes.
 func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
 	paint := painter(o.colored())
 	hidden := !o.wide()
@@ -64,7 +64,7 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 	o.printNotes(w, append(append([]string{}, l.Problems...), l.Notes...), paint)
 }
 
-// printNotes prints the notes, after an empty line.
+// printNotes prints an empty line and the notes. Without notes, it prints nothing.
 func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
 	for i, note := range notes {
 		if i == 0 {
@@ -74,7 +74,7 @@ func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
 	}
 }
 
-// nodesText formats the number of usable nodes, of nodes on their way, and the maximum: "3+1 of 5".
+// nodesText formats the numbers of nodes: "3+1 of 5" means 3 usable nodes, 1 node on its way, and a maximum of 5.
 func nodesText(p *PoolStatus) string {
 	n := ptr.Deref(p.Nodes.Ready, p.Nodes.Total)
 	s := strconv.Itoa(n)
@@ -107,7 +107,7 @@ func memoryText(p *PoolStatus) string {
 	return usedText(p, corev1.ResourceMemory, gibibytes, " Gi")
 }
 
-// usedText formats the used amount of a resource, in the unit, and the total amount if it is known.
+// usedText formats the used amount of a resource and, if known, the total amount. Both are in the given unit.
 func usedText(p *PoolStatus, name corev1.ResourceName, unit float64, suffix string) string {
 	part, known := p.Requested[name]
 	if !known {
@@ -124,7 +124,7 @@ func usedText(p *PoolStatus, name corev1.ResourceName, unit float64, suffix stri
 	return text + suffix
 }
 
-// why returns the reason of the pool's state, as text.
+// why describes the reason for the pool's state.
 func (o *options) why(p *PoolStatus, now time.Time) string {
 	s := p.Reason.Sentence
 	switch {
@@ -150,7 +150,7 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 	return s
 }
 
-// heldByText describes the pools that keep a gate closed.
+// heldByText describes the states of the pools that keep a gate closed.
 func heldByText(pools []PoolState) string {
 	words := map[string]string{string(nodegroups.CanGrow): "can grow", string(nodegroups.Growing): "is growing", string(nodegroups.Unknown): "is unknown"}
 	said := make([]string, len(pools))

@@ -18,9 +18,9 @@ type style int
 
 const (
 	plain   style = iota
-	quiet         // no change is expected: Full
-	good          // nodes can be added: CanGrow
-	moving        // a change is under way: Growing
+	quiet         // Full: no change is expected
+	good          // CanGrow: nodes can be added
+	moving        // Growing: a change is under way
 	bad           // Unknown, Refusing
 	caution       // Open
 )
@@ -28,7 +28,7 @@ const (
 // escapes maps styles to ANSI escape sequences (SGR).
 var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", caution: "33"}
 
-// painter colours text if it is true.
+// painter colours text if its value is true.
 type painter bool
 
 func (p painter) paint(s style, text string) string {
@@ -47,10 +47,10 @@ type cell struct {
 // column is a column of a table, with its header.
 type column struct {
 	name          string
-	right, hidden bool // whether it is aligned to the right, and whether it is left out
+	right, hidden bool // right: aligned to the right; hidden: not printed
 }
 
-// table has columns, and rows with a cell for each column.
+// table has columns and rows. Each row has a cell for each column.
 type table struct {
 	columns []column
 	rows    [][]cell
@@ -93,7 +93,8 @@ func (t *table) write(w io.Writer, headers bool, paint painter) {
 	}
 }
 
-// print prints the object in the format of -o. names are printed with -o name, and text prints the default format.
+// print prints the object in the format that -o selects. With -o name, it prints names. With -o wide or without -o, it
+// calls text.
 func (o *options) print(object any, names []string, text func(io.Writer)) error {
 	var data []byte
 	var err error
@@ -125,7 +126,7 @@ func (o *options) print(object any, names []string, text func(io.Writer)) error 
 // none stands for an unknown value.
 const none = "–"
 
-// age formats the time since t as kubectl does, and as a dash if t is unknown.
+// age formats the time since t as kubectl does. If t is zero, it returns a dash.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return none
@@ -141,7 +142,7 @@ func until(t, now time.Time) string {
 	return "in " + duration.HumanDuration(t.Sub(now))
 }
 
-// clockTime formats a time in the time zone of the output, with the date if it is not today's.
+// clockTime formats t in the time zone of the output. If t is not on the same day as now, it adds the date.
 func (o *options) clockTime(t, now time.Time) string {
 	t, now = t.In(o.zone), now.In(o.zone)
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
@@ -150,7 +151,7 @@ func (o *options) clockTime(t, now time.Time) string {
 	return t.Format(time.TimeOnly)
 }
 
-// count formats a number with the words that follow it: "1 pod waits", "2 pods wait".
+// count formats a number with the words for it, such as "1 pod waits" or "2 pods wait".
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -171,7 +172,7 @@ func join(words []string, last string) string {
 	return strings.Join(words, "")
 }
 
-// decimal formats a number with one decimal place if it is below ten, and otherwise without.
+// decimal formats a number below ten with one decimal place, and other numbers without decimal places.
 func decimal(f float64) string {
 	if f < 9.95 {
 		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
@@ -179,6 +180,6 @@ func decimal(f float64) string {
 	return strconv.FormatFloat(f, 'f', 0, 64)
 }
 
-// subjects shortens a sentence about a burst pool's nodes. Its subject is needed in a pod's condition, but not in a
-// table.
+// subjects removes the subject, such as "node(s) in a burst pool", from the sentence of a reason. A pod's condition
+// needs the subject. In a table, the row shows the pool.
 var subjects = strings.NewReplacer("node(s) in a burst pool, which ", "", "node(s) in a burst pool that ", "", "node(s) in a burst pool whose ", "its ", "node(s) in a burst pool ", "")

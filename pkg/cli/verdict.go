@@ -14,7 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// saidOf returns our reasons in the message of a pod's condition PodScheduled, in the order of the message.
+// saidOf returns the gate's reasons in the message of a pod's condition PodScheduled, in the order in which the message
+// has them.
 func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	var said []nodegroups.Reason
@@ -54,7 +55,7 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	}
 }
 
-// addRegular adds the decision on the regular pool with index i.
+// addRegular sets v to the decision on the regular pool with index i.
 func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	p, from := e.published, &e.published.view.Capacity.Pools[i]
 	v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), from.Reason
@@ -70,9 +71,9 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	}
 }
 
-// takeSaid closes gates for reasons of the scheduler's last try that the published state cannot show: a stale snapshot,
-// an unknown ReplicaSet, a rollout, or terminating victims of the pod. By the published state alone, these gates would
-// be open.
+// takeSaid closes gates for those reasons of the scheduler's last try that are not in the published state. These
+// reasons are a stale snapshot, an unknown ReplicaSet, a rollout, and terminating victims of the pod. From the
+// published state alone, the plugin would compute that these gates are open.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
@@ -84,7 +85,8 @@ func (e *explainer) takeSaid(decision *gate.Decision) {
 	}
 }
 
-// isChanged reports whether the gate is open now, or is closed for another reason than at the scheduler's last try.
+// isChanged reports whether the gate's decision has changed since the scheduler's last try. If no gate was closed at
+// that try, isChanged returns false.
 func (e *explainer) isChanged() bool {
 	before, after := map[string]bool{}, map[string]bool{}
 	for _, reason := range e.Said {
@@ -93,11 +95,11 @@ func (e *explainer) isChanged() bool {
 		}
 	}
 	if len(before) == 0 {
-		return false // no gate kept the pod out
+		return false // no gate was closed at the last try
 	}
 	for i, v := range e.Pools {
 		if !v.Burst || e.published.view.Capacity.Pools[i].Nodes == 0 || v.Verdict == verdictObserved {
-			continue // the scheduler gives no reason for a pool without nodes, or with mode: Observe
+			continue // in these cases the scheduler writes no reason
 		}
 		if v.Verdict == verdictOpen {
 			return true
@@ -107,8 +109,8 @@ func (e *explainer) isChanged() bool {
 	return len(after) > 0 && !maps.Equal(before, after)
 }
 
-// never returns the code of the reason why no burst pool will take the pod unless the pod is changed; "" if a burst
-// pool may take it.
+// never returns the code of the reason why no burst pool can run the pod as it is. If a burst pool is open for the pod
+// or may open, never returns "".
 func (e *Explanation) never() string {
 	code := ""
 	for _, v := range e.Pools {
@@ -122,7 +124,7 @@ func (e *Explanation) never() string {
 	return code
 }
 
-// named returns the names of the pools with the verdict.
+// named returns the names of the pools with the given verdict.
 func (e *Explanation) named(verdict string) []string {
 	var names []string
 	for _, v := range e.Pools {
@@ -133,7 +135,7 @@ func (e *Explanation) named(verdict string) []string {
 	return names
 }
 
-// first returns the name of the first pool with the verdict; "" if there is none.
+// first returns the name of the first pool with the given verdict, or "" if no pool has that verdict.
 func (e *Explanation) first(verdict string) string {
 	if names := e.named(verdict); len(names) > 0 {
 		return names[0]
@@ -141,7 +143,7 @@ func (e *Explanation) first(verdict string) string {
 	return ""
 }
 
-// budget formats the usage of the burst pool's budget.
+// budget formats the used part of the budget of the burst pool with index i.
 func (p *publishedState) budget(i int) string {
 	if p.view.Burst == nil {
 		return ""
@@ -160,7 +162,7 @@ func (p *publishedState) budget(i int) string {
 	return strings.Join(parts, ", ")
 }
 
-// change adds the changes that are not there yet.
+// change appends each change that Changes does not contain yet.
 func (e *explainer) change(changes ...Change) {
 	for _, c := range changes {
 		if !slices.Contains(e.Changes, c) {
@@ -169,7 +171,8 @@ func (e *explainer) change(changes ...Change) {
 	}
 }
 
-// addChanges adds what changes the decision: first events, then times, the earliest first.
+// addChanges adds the events and times that may change the decision. Events come first. Times follow, the earliest
+// first.
 func (e *explainer) addChanges() {
 	if e.CannotBurst != "" {
 		e.change(Change{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for the pod"})
@@ -193,7 +196,7 @@ func (e *explainer) addChanges() {
 	slices.SortStableFunc(e.Changes, func(a, b Change) int { return at(a).Compare(at(b)) })
 }
 
-// addHolderChanges adds the changes after which regular pools may no longer hold the gate.
+// addHolderChanges adds the changes after which a regular pool may stop holding the gate closed.
 func (e *explainer) addHolderChanges() {
 	var grow, unknown []string
 	for _, v := range e.Pools {
@@ -228,8 +231,8 @@ func (e *explainer) addHolderChanges() {
 
 const declineGrace = "declineGrace"
 
-// graceOf names the setting that limits how long a group holds the gate. The group has index k in the pool with index
-// i.
+// graceOf returns the name of the setting that limits how long the group holds the gate closed. i is the index of the
+// pool, and k is the index of the group in the pool.
 func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 	switch {
 	case g.State == string(nodegroups.Unknown):
@@ -242,8 +245,8 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 	return declineGrace
 }
 
-// burstChanges returns the changes after which a closed burst pool may open. Changes of regular pools are not among
-// them (addHolderChanges).
+// burstChanges returns the changes after which a closed burst pool may open. It leaves out the changes of regular
+// pools, which addHolderChanges adds.
 func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
 	case gate.ReasonBudgetSpent.Code:
@@ -251,13 +254,13 @@ func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	case gate.ReasonProviderRefusing.Code:
 		return []Change{{When: v.Name + " is tested with one pod", At: v.Until}}
 	case gate.ReasonHalfOpen.Code:
-		return []Change{{When: "the one pod that tests " + v.Name + " has started or been refused"}}
+		return []Change{{When: "the pod that tests " + v.Name + " has started, or the provider has refused it"}}
 	case gate.ReasonTemplateRefused.Code:
 		return []Change{{When: "the workload's template changes"}, {At: v.Until}}
 	case gate.ReasonRolloutTerminating.Code:
 		return []Change{{When: "the pods that the rollout replaces have terminated"}}
 	case gate.ReasonVictimsTerminating.Code:
-		return []Change{{When: "the pods that it preempted have ended"}}
+		return []Change{{When: "the pods that the pod preempted have terminated"}}
 	case gate.ReasonReplicaSetUnknown.Code, gate.ReasonSnapshotStale.Code:
 		return []Change{{When: "the scheduler's cache is up to date, in a moment"}}
 	}

@@ -21,7 +21,7 @@ import (
 
 const kindPod = "Pod"
 
-// kinds maps kubectl's short names to the kinds that can be explained.
+// kinds has the kinds that the command `explain` accepts, by kubectl's short names.
 var kinds = map[string]schema.GroupVersionKind{
 	"po":     corev1.SchemeGroupVersion.WithKind(kindPod),
 	"deploy": appsv1.SchemeGroupVersion.WithKind("Deployment"),
@@ -32,7 +32,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"cj":     batchv1.SchemeGroupVersion.WithKind("CronJob"),
 }
 
-// kindOf returns the kind with the short, singular or plural name, and whether there is such a kind.
+// kindOf returns the kind that has the short, singular or plural name, and whether one of the kinds has that name.
 func kindOf(name string) (schema.GroupVersionKind, bool) {
 	name, _, _ = strings.Cut(strings.ToLower(name), ".") // deployment.apps
 	for short, kind := range kinds {
@@ -43,7 +43,7 @@ func kindOf(name string) (schema.GroupVersionKind, bool) {
 	return schema.GroupVersionKind{}, false
 }
 
-// parseObject reads POD or TYPE/NAME.
+// parseObject parses an argument of the form POD or TYPE/NAME.
 func parseObject(argument string) (kind schema.GroupVersionKind, name string, err error) {
 	called, name, typed := strings.Cut(argument, "/")
 	if !typed {
@@ -56,19 +56,19 @@ func parseObject(argument string) (kind schema.GroupVersionKind, name string, er
 	return kind, name, nil
 }
 
-// workload is an object that creates pods, or a pod.
+// workload is a pod, or an object whose controller creates pods.
 type workload struct {
 	reference corev1.ObjectReference
 	kind      schema.GroupVersionKind
 	uid       types.UID
 	template  *corev1.PodTemplateSpec
-	selector  *metav1.LabelSelector          // nil for a pod and for a CronJob, which has no pods of its own
-	claims    []corev1.PersistentVolumeClaim // of a StatefulSet
+	selector  *metav1.LabelSelector          // nil for a pod and for a CronJob
+	claims    []corev1.PersistentVolumeClaim // the volumeClaimTemplates of a StatefulSet
 	pods      []corev1.Pod
-	nodes     map[string]*corev1.Node // by name, of pods whose annotation names no known pool
+	nodes     map[string]*corev1.Node // by name; see nodesOf
 }
 
-// newWorkload returns a pod, or an object of one of the kinds, as a workload. It returns nil for any other kind.
+// newWorkload converts an object of one of the kinds to a workload. For any other kind, it returns nil.
 func newWorkload(object runtime.Object, namespace string) *workload {
 	w := &workload{}
 	switch x := object.(type) {
@@ -96,7 +96,7 @@ func newWorkload(object runtime.Object, namespace string) *workload {
 	return w
 }
 
-// readPods reads the workload's pods, and the nodes that show in which pools these are.
+// readPods reads the workload's pods, and the nodes that determine the pools of these pods.
 func (e *explainer) readPods(ctx context.Context, c *cluster) {
 	w, list := e.workload, &corev1.PodList{}
 	if w.selector == nil {
@@ -116,7 +116,7 @@ func (e *explainer) readPods(ctx context.Context, c *cluster) {
 	}
 }
 
-// newPod returns a pod as the workload would create it now.
+// newPod returns the pod that the workload would create now.
 func (w *workload) newPod() *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *w.template.ObjectMeta.DeepCopy(), Spec: *w.template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name = w.reference.Namespace, w.reference.Name
@@ -138,7 +138,8 @@ func (w *workload) newPod() *corev1.Pod {
 	return pod
 }
 
-// last returns the controlling owner of the workload's newest pod that has one; nil if there is none.
+// last returns the controller of the newest pod that has a controller. If none of the workload's pods has a controller,
+// last returns nil.
 func (w *workload) last() *metav1.OwnerReference {
 	var last *metav1.OwnerReference
 	var made metav1.Time
@@ -151,7 +152,7 @@ func (w *workload) last() *metav1.OwnerReference {
 	return last
 }
 
-// ofWorkload explains a workload: where its pods are, and what the gate decides for a new pod.
+// ofWorkload explains a workload. It shows the number of pods in each pool, and the gate's decision for a new pod.
 func (e *explainer) ofWorkload() string {
 	e.Situation = Template
 	if !e.isOurs() {
@@ -163,7 +164,7 @@ func (e *explainer) ofWorkload() string {
 		predicate = ": " + byPoolText(e.Pods, e.published)
 	}
 	if waiting != "" {
-		e.fact("Those that wait", "%s", waiting)
+		e.fact("Pending pods", "%s", waiting)
 	}
 	e.addLockedOut()
 	if e.published != nil {
@@ -172,7 +173,7 @@ func (e *explainer) ofWorkload() string {
 	return predicate
 }
 
-// addNewPod adds the decision for a new pod.
+// addNewPod adds the gate's decision for a new pod of the workload.
 func (e *explainer) addNewPod() {
 	e.ask(e.pod)
 	e.CannotBurst = e.never()
@@ -189,11 +190,11 @@ func (e *explainer) addNewPod() {
 	default:
 		e.fact("A new pod", "would wait")
 	}
-	e.fact("Room", "not checked: the above holds if no node has room for the pod")
+	e.fact("Room", "not checked: the decision above applies if no VM has room for the pod")
 }
 
-// count counts the workload's pods by pool. It returns the reasons for which pods wait, with the number of pods for
-// each.
+// count counts the workload's pods by pool. It returns the reasons why pods are pending, with the number of pods for
+// each reason.
 func (e *explainer) count() string {
 	e.Pods = map[string]int{}
 	reasons := map[string]int{}
@@ -221,7 +222,7 @@ func (e *explainer) count() string {
 	return strings.Join(codes, ", ")
 }
 
-// codesOf returns the codes of the reasons in a pending pod's condition.
+// codesOf returns the codes of the reasons in a pending pod's condition PodScheduled.
 func codesOf(p *corev1.Pod) []string {
 	condition := gate.ScheduledCondition(p)
 	if condition == nil {
@@ -240,7 +241,8 @@ func codesOf(p *corev1.Pod) []string {
 	return codes
 }
 
-// byPoolText formats the numbers of pods by pool, in the order of the pools: "9 user · 3 system · 4 aci · 2 wait".
+// byPoolText formats the number of pods in each pool, in the order of the pools, such as "9 user · 3 system · 4 aci · 2
+// wait".
 func byPoolText(pods map[string]int, p *publishedState) string {
 	var parts []string
 	for _, name := range inOrder(pods, p) {

@@ -23,22 +23,23 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// AutoscalerOptions configure the simulated autoscaler. The defaults are shorter than the real one's, so that a run
-// takes seconds.
+// AutoscalerOptions configure the simulated cluster autoscaler. The default times are shorter than those of the real
+// cluster autoscaler, so that a run takes seconds.
 type AutoscalerOptions struct {
-	// Interval is the time between two loops, unless the first did something and the next follows at once; the real
-	// one's is 10 s. Default 1 s.
+	// Interval is the time between two loops. If a loop did something, the next loop follows at once. The default is 1
+	// s; the real autoscaler's is 10 s.
 	Interval time.Duration
-	// UnneededTime is how long a VM must be unneeded before it is removed; the real one's is 10 min. Default: VMs are
-	// never removed.
+	// UnneededTime is how long a VM must be unneeded before the autoscaler removes it. By default, the autoscaler
+	// removes no VM; the real autoscaler's default is 10 min.
 	UnneededTime time.Duration
-	// DelayAfterAdd is how long after a scale-up no VM is removed; the real one's is 10 min. Default: three intervals.
+	// DelayAfterAdd is the time after a scale-up in which no VM is removed. The default is three intervals; the real
+	// autoscaler's is 10 min.
 	DelayAfterAdd time.Duration
-	// DeleteDelay is the time between a node's taint and its drain and deletion; the real one's is 5 s. Default: half
-	// an interval.
+	// DeleteDelay is the time from the taint of a node to its drain. The default is half an interval; the real
+	// autoscaler's is 5 s.
 	DeleteDelay time.Duration
-	// SizeCache is how long the autoscaler caches the target sizes of the node groups; on Azure up to a minute. Default
-	// 0.
+	// SizeCache is how long the autoscaler caches the target sizes of the node groups. The default is 0; on Azure, it
+	// is up to a minute.
 	SizeCache time.Duration
 }
 
@@ -63,9 +64,9 @@ func (o *AutoscalerOptions) flags() autoscaler.Options {
 	return flags
 }
 
-// Autoscaler is a simulated cluster autoscaler. It decides as the real one does, with the in-tree filters and all nodes
-// of the cluster, including the virtual node. So it does not scale up for a pod that fits on any of them, and it drains
-// a VM whose pods fit on other nodes.
+// Autoscaler is a simulated cluster autoscaler. It decides as the real cluster autoscaler does: with the in-tree
+// filters and with all nodes, including the virtual node. If a pod fits on one of these nodes, it does not scale up. If
+// the pods of a VM fit on other nodes, it drains the VM.
 type Autoscaler struct {
 	options AutoscalerOptions
 	client  kubernetes.Interface
@@ -96,7 +97,7 @@ func newAutoscaler(config *rest.Config, options AutoscalerOptions, pools []*Pool
 	return &Autoscaler{options: options, client: client, pools: pools}, nil
 }
 
-// Start runs the autoscaler until Stop or Kill. It first writes the status Initializing, as the real one does.
+// Start runs the autoscaler until Stop or Kill. Like the real autoscaler, it first writes the status Initializing.
 func (a *Autoscaler) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	a.factory = informers.NewSharedInformerFactory(a.client, 0)
@@ -124,7 +125,7 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 // Loops returns the number of loops that have written a status.
 func (a *Autoscaler) Loops() int { return int(a.loops.Load()) }
 
-// SetUnhealthy sets whether the autoscaler takes the group, or the whole cluster if the name is empty, for unhealthy.
+// SetUnhealthy sets whether the autoscaler treats the group as unhealthy. An empty name means the whole cluster.
 func (a *Autoscaler) SetUnhealthy(group string, unhealthy bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,8 +141,8 @@ func (a *Autoscaler) isUnhealthy(group string) bool {
 	return a.unhealthy[group]
 }
 
-// Kill ends the autoscaler as SIGKILL does: the status stays as it is, and so do the taints of the nodes that it was
-// about to remove.
+// Kill ends the autoscaler as SIGKILL does. The status stays, and the nodes that the autoscaler was removing keep their
+// taints.
 func (a *Autoscaler) Kill() {
 	a.mu.Lock()
 	cancel, done := a.cancel, a.done
@@ -229,7 +230,7 @@ func (a *Autoscaler) world(now time.Time) (w autoscaler.World, err error) {
 	return w, nil
 }
 
-// sizeCache holds the target sizes of the node groups as the autoscaler knows them.
+// sizeCache holds the target sizes that the autoscaler has cached.
 type sizeCache struct {
 	targets map[string]int
 	at      time.Time
@@ -267,7 +268,7 @@ func (c *cloud) Delete(group string, instances []string) error {
 	return errors.Join(errs...)
 }
 
-// Lower has nothing to do: each VM that was ordered exists.
+// Lower does nothing, because each ordered VM exists.
 func (c *cloud) Lower(string, int) error { return nil }
 
 func (a *Autoscaler) pool(group string) *PoolManager {
@@ -294,7 +295,7 @@ func (a *Autoscaler) write(ctx context.Context, status autoscaler.Status, begun 
 	return nil
 }
 
-// report writes the events of what the loop did.
+// report writes an event for each result of the loop.
 func (a *Autoscaler) report(ctx context.Context, result autoscaler.Result) {
 	if g := result.Grown; g != nil {
 		for _, pod := range g.Pods {
@@ -306,8 +307,8 @@ func (a *Autoscaler) report(ctx context.Context, result autoscaler.Result) {
 	}
 }
 
-// event writes an event on the pod, unless the pod's last event has the same message: the real autoscaler's recorder
-// does not repeat an event for a while, either.
+// event writes an event on the pod. If the pod's last event has the same message, event writes nothing, because the
+// real autoscaler's recorder does not repeat an event for a while.
 func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
 	if a.said[pod.UID] == message {
 		return

@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// drainLimit is how long the pods of a node may take to be evicted and to end; the real one's max-pod-eviction-time is
-// 2 min.
+// drainLimit is how long the eviction and termination of a node's pods may take. The real autoscaler's limit,
+// max-pod-eviction-time, is 2 min.
 const drainLimit = 20 * time.Second
 
 // carryOut adds and removes the taints that the loop decided on. Each node that the loop chose is then removed in a
@@ -44,7 +44,7 @@ func (a *Autoscaler) carryOut(ctx context.Context, result autoscaler.Result) err
 	return errors.Join(errs...)
 }
 
-// taint adds the ToBeDeletedTaint to the node, or removes it. It is no error if the node does not exist.
+// taint adds the ToBeDeletedTaint to the node, or removes it. If the node does not exist, taint returns no error.
 func (a *Autoscaler) taint(ctx context.Context, name string, wanted bool) error {
 	nodes := a.client.CoreV1().Nodes()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -67,8 +67,8 @@ func (a *Autoscaler) taint(ctx context.Context, name string, wanted bool) error 
 	return nil
 }
 
-// remove waits for DeleteDelay, drains the node and deletes its VM. If that fails, it removes the taint. If the
-// autoscaler is killed meanwhile, the node stays as it is.
+// remove waits for DeleteDelay, drains the node and deletes its VM. If the drain or the deletion fails, remove removes
+// the taint. If the autoscaler is killed meanwhile, the node stays and keeps the taint.
 func (a *Autoscaler) remove(ctx context.Context, removal autoscaler.Removal) {
 	select {
 	case <-ctx.Done():
@@ -115,7 +115,7 @@ func (a *Autoscaler) drain(ctx context.Context, node string) error {
 	})
 }
 
-// evict evicts the pod. It returns nil if the drain need not wait for the pod.
+// evict evicts the pod. If the drain can go on without waiting for the pod, evict returns nil.
 func (a *Autoscaler) evict(ctx context.Context, pod *corev1.Pod) error {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" ||
 		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {

@@ -16,16 +16,16 @@ import (
 var (
 	// ofNodes matches the keys in etcd of nodes, of their leases and events, and of the autoscaler's status.
 	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
-	// ofControlPlane matches the keys of objects that the control plane itself makes and renews at any time.
+	// ofControlPlane matches the keys of objects that the control plane itself creates, and may renew at any time.
 	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-|leases/kube-system/apiserver-|` +
 		`clusterroles/(admin|edit|view)$|configmaps/(default|kube-[^/]+)/kube-root-ca\.crt$)`)
 )
 
-// quiet is how long the control plane must write nothing after the last change by Clear.
+// quiet is a time. After the last change by Clear, the control plane must write nothing for this time.
 const quiet = 300 * time.Millisecond
 
-// Clear stops our binaries, the nodes and the autoscaler. It restores the contents of etcd and of the directory to
-// those after the cluster's start, without its nodes. It fails if processes were added since the start, or if the
+// Clear stops this project's binaries, the nodes and the autoscaler. It restores etcd and the directory to their
+// contents after the cluster's start, but without nodes. It fails if processes were added since the start, or if the
 // control plane keeps writing.
 func (c *Cluster) Clear(ctx context.Context) error {
 	c.stopNodes()
@@ -56,8 +56,8 @@ func (c *Cluster) Clear(ctx context.Context) error {
 	return nil
 }
 
-// Reuse returns a cluster with the nodes and the autoscaler of the options, on the control plane of a cluster that was
-// cleared.
+// Reuse returns a new cluster on the control plane of a cleared cluster. The new cluster has the nodes and the
+// autoscaler that the options describe.
 func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) {
 	options.Dir = c.options.Dir
 	ctx, cancel := context.WithCancel(ctx)
@@ -70,7 +70,7 @@ func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) 
 	return next, nil
 }
 
-// content is the content of a cluster after its start, without its nodes.
+// content is the content of a cluster's directory and etcd after the cluster's start, without nodes.
 type content struct {
 	processes int
 	files     map[string]bool   // in its directory

@@ -29,25 +29,27 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
 )
 
-// Options say what a cluster is made of.
+// Options configure a cluster.
 type Options struct {
-	// Dir holds the cluster's state and logs. Start creates it, and removes what an earlier cluster left in it.
+	// Dir holds the cluster's state and logs. Start creates the directory. If the directory has files of an earlier
+	// cluster, Start removes these files.
 	Dir string
 	// BinDir has the binaries etcd, kube-apiserver, kube-controller-manager and kwok, and kwok-stages.yaml.
 	BinDir string
 	// Pools are the node pools of VMs.
 	Pools []Pool
-	// VirtualNode adds a virtual-kubelet node as AKS has it; AddVirtualNode adds further ones.
+	// VirtualNode adds a virtual-kubelet node like that of AKS. AddVirtualNode adds further virtual nodes.
 	VirtualNode bool
-	// Autoscaler configures the simulated cluster autoscaler; nil leaves it out.
+	// Autoscaler configures the simulated cluster autoscaler. If it is nil, the cluster has no autoscaler.
 	Autoscaler *AutoscalerOptions
-	// APIServerArgs are added to the API server's command line, ControllerManagerArgs to the controller manager's.
+	// APIServerArgs are further arguments of kube-apiserver. ControllerManagerArgs are further arguments of
+	// kube-controller-manager.
 	APIServerArgs, ControllerManagerArgs []string
-	// NodeGrace is how long a node's lease may stay without renewal before the Node is NotReady. It is at least a
-	// second; 0 is Kubernetes' default of 50 s. If it is short, leases are renewed more often.
+	// NodeGrace is the time without renewal of a node's lease after which the Node becomes NotReady. It is at least a
+	// second; 0 means Kubernetes' default of 50 s. A shorter NodeGrace makes the nodes renew their leases more often.
 	NodeGrace time.Duration
-	// GOGC is the variable GOGC of the control plane's processes; empty is Go's default. A large value saves a fifth of
-	// the CPU time of a cluster that runs for seconds, because most of that time is the start.
+	// GOGC is the variable GOGC of the control plane's processes; empty is Go's default. For a cluster that runs for
+	// seconds, a large value saves a fifth of the CPU time. Most of this CPU time is used by the start.
 	GOGC string
 }
 
@@ -80,8 +82,8 @@ const apiServer = "kube-apiserver"
 // The prefixes of tokens: a random part follows.
 const adminToken, managerToken, defaultSchedulerToken = "admin", "kube-controller-manager", "kube-scheduler"
 
-// Start brings a cluster up. It returns when the API server answers, all nodes of the pools are ready and, if asked
-// for, the virtual node and the autoscaler run. On error nothing is left running.
+// Start starts a cluster. It returns when the API server is ready, all nodes of the pools are ready, and the virtual
+// node and the autoscaler of the options run. If Start returns an error, it has stopped all processes.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return withFreePorts(func() (*Cluster, error) { return start(ctx, options) })
 }
@@ -119,11 +121,11 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	return c, c.remember()
 }
 
-// markerFile marks a directory as a cluster's.
+// markerFile is a file that shows that the directory belongs to a cluster.
 const markerFile = ".devcluster"
 
-// prepareDir makes an empty directory. It removes what an earlier cluster left there, and fails if the directory has
-// anything else.
+// prepareDir makes an empty directory. It removes the files of an earlier cluster. If the directory has files but no
+// markerFile, it fails.
 func prepareDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +152,7 @@ func (c *Cluster) Dir() string { return c.options.Dir }
 // KubeConfig returns the path of an administrator's kubeconfig.
 func (c *Cluster) KubeConfig() string { return filepath.Join(c.options.Dir, "kubeconfig") }
 
-// PIDs returns the ids of the cluster's child processes, without our binaries.
+// PIDs returns the ids of the cluster's child processes, except those of this project's binaries.
 func (c *Cluster) PIDs() []int {
 	pids := make([]int, len(c.processes))
 	for i, p := range c.processes {
@@ -169,8 +171,9 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything: our binaries first, then the other processes in the reverse order of their start. It kills
-// them, because their data is not kept, and because after SIGTERM an API server waits up to a minute for its clients.
+// Stop stops this project's binaries first, then the other processes in the reverse order of their start. It kills the
+// other processes, because their data is not kept. After SIGTERM, an API server would wait up to a minute for its
+// clients.
 func (c *Cluster) Stop() {
 	c.stopNodes()
 	for i := len(c.processes) - 1; i >= 0; i-- {
@@ -191,7 +194,7 @@ func (c *Cluster) stopNodes() {
 	}
 }
 
-// RestartAPIServer kills the API server and starts it again, and waits until it answers.
+// RestartAPIServer kills the API server, starts it again, and waits until it is ready.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	for _, p := range c.processes {
 		if p.name != apiServer {
@@ -206,7 +209,7 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	return errors.New("the cluster has no API server")
 }
 
-// waitForAPIServer waits until the API server says that it is ready.
+// waitForAPIServer waits until the API server reports that it is ready.
 func (c *Cluster) waitForAPIServer(ctx context.Context, p *Process) error {
 	if err := poll(ctx, time.Minute, p.ended, func() error {
 		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
@@ -271,7 +274,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 		if c.ca, err = os.ReadFile(filepath.Join(certs, "apiserver.crt")); err != nil {
 			return err
 		}
-		// The file may be half written.
+		// The API server may have written only a part of the file.
 		if parsed, err := cert.ParseCertsPEM(c.ca); err != nil || len(parsed) < 2 {
 			return fmt.Errorf("the file has %d of 2 certificates (%v)", len(parsed), err)
 		}
@@ -317,8 +320,8 @@ func (c *Cluster) startKWOK() error {
 	return err
 }
 
-// leaseDuration returns the duration of the nodes' leases, in whole seconds. A lease is renewed four times in this
-// time.
+// leaseDuration returns the duration of the nodes' leases, in whole seconds. A node renews its lease four times in this
+// duration.
 func (c *Cluster) leaseDuration() time.Duration {
 	if c.options.NodeGrace == 0 {
 		return 40 * time.Second
@@ -331,12 +334,12 @@ func (c *Cluster) configFor(token string) *rest.Config {
 	return &rest.Config{
 		Host: c.address, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
 		QPS: 500, Burst: 1000,
-		// Tests list pods ten times a second. That costs the API server less in protobuf than in JSON.
+		// Tests list pods ten times a second. The encoding of these lists takes less CPU time in protobuf than in JSON.
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
 	}
 }
 
-// tokenLifetime is longer than any cluster runs.
+// tokenLifetime is longer than the life of any cluster.
 const tokenLifetime = 90 * 24 * time.Hour
 
 // ServiceAccountToken returns a token of the ServiceAccount that stays valid while the cluster runs.

@@ -9,8 +9,8 @@ import (
 // defaultScheduler is the name of the binary of Kubernetes' own scheduler.
 const defaultScheduler = "kube-scheduler"
 
-// StartDefaultScheduler runs kube-scheduler as in every cluster: without a configuration file, so with its default
-// profile, and with the rights that the API server gives system:kube-scheduler. It returns the one component when this
+// StartDefaultScheduler runs kube-scheduler without a configuration file, so with its default profile. kube-scheduler
+// has the rights that the API server gives system:kube-scheduler. StartDefaultScheduler returns when kube-scheduler
 // serves its probes.
 func (c *Cluster) StartDefaultScheduler(ctx context.Context) ([]*Component, error) {
 	return withFreePorts(func() ([]*Component, error) { return c.startDefaultScheduler(ctx) })

@@ -39,8 +39,8 @@ func NewInstanceType(name string, resources corev1.ResourceList) InstanceType {
 	}
 }
 
-// StartKarpenter installs Karpenter's CRDs and runs Karpenter with its kwok provider, which knows these instance types.
-// Karpenter ends with the cluster.
+// StartKarpenter installs Karpenter's CRDs and runs Karpenter with its kwok provider. The kwok provider offers the
+// given instance types. The cluster's Stop ends Karpenter.
 func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Process, error) {
 	if err := c.ApplyFile(ctx, filepath.Join(c.options.BinDir, "karpenter-crds")); err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ type Pool struct {
 	Name string `json:"name"`
 	// Mode is user or system.
 	Mode string `json:"mode"`
-	// Nodes is the number of VMs at the start; Min and Max are the autoscaler's bounds.
+	// Nodes is the number of VMs at the start. Min and Max limit the number of VMs that the autoscaler may set.
 	Nodes int `json:"nodes"`
 	Min   int `json:"min"`
 	Max   int `json:"max"`
@@ -49,12 +49,12 @@ type Pool struct {
 	Priority int `json:"priority,omitempty"`
 	// BootDelay is the time from the order of a VM to the registration of its Node.
 	BootDelay metav1.Duration `json:"bootDelay,omitempty"`
-	// StartupTaint is the key of a taint with effect NoSchedule that a new Node has for the time StartupFor; "" is
-	// none.
+	// StartupTaint is the key of a taint with effect NoSchedule. A new Node has this taint for the time StartupFor. If
+	// StartupTaint is "", new Nodes have no such taint.
 	StartupTaint string          `json:"startupTaint,omitempty"`
 	StartupFor   metav1.Duration `json:"startupFor,omitempty"`
-	// Linger is how long a Node stays after the deletion of its VM was accepted, which lowers the target at once;
-	// minutes on Azure.
+	// Linger is how long a Node still exists after the cloud has accepted the deletion of its VM. The target falls at
+	// once. On Azure, Linger is minutes.
 	Linger metav1.Duration `json:"linger,omitempty"`
 }
 
@@ -126,7 +126,7 @@ func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface
 	return &PoolManager{Pool: pool, life: life, client: client, vms: map[string]vmState{}}
 }
 
-// Target returns the number of VMs that were ordered and not deleted.
+// Target returns the number of ordered VMs without those that were deleted.
 func (m *PoolManager) Target() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +139,7 @@ func (m *PoolManager) Target() int {
 	return n
 }
 
-// Grow orders n VMs. It returns at once; their Nodes come after the boot delay.
+// Grow orders n VMs, and returns at once. The VMs register their Nodes after the boot delay.
 func (m *PoolManager) Grow(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +207,7 @@ func (m *PoolManager) try(f func() error) bool {
 	return true
 }
 
-// Delete deletes a VM: the target falls at once. The Node is deleted at once or, if Linger is set, after that time.
+// Delete deletes a VM. The target falls at once. The Node is deleted after the time Linger.
 func (m *PoolManager) Delete(ctx context.Context, name string) error {
 	m.mu.Lock()
 	if m.Linger.Duration > 0 && m.vms[name] == registered {
@@ -278,8 +278,8 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return c.Autoscaler.Start(ctx)
 }
 
-// AddVirtualNode starts a virtual node, which runs until the cluster's Stop or its own. It returns when the node is
-// served. No two virtual nodes may have the same name.
+// AddVirtualNode starts a virtual node, and returns when the node is ready for pods. The node runs until it or the
+// cluster is stopped. Each virtual node must have a different name.
 func (c *Cluster) AddVirtualNode(ctx context.Context, options virtualnode.Options) (*virtualnode.Node, error) {
 	if options.LeaseDuration == 0 {
 		options.LeaseDuration = c.leaseDuration()

@@ -9,16 +9,16 @@ import (
 )
 
 // Clusters use ports below the range from which the kernel takes ports for outgoing connections (Linux: 32768 and up).
-// So no client gets such a port between our look at it and its use, or while its server restarts.
+// So the kernel gives no client such a port after FreePort has returned it, or while its server restarts.
 const firstPort, lastPort = 20000, 29999
 
-// portAttempts is how often a server is started, if another process has taken its port meanwhile.
+// portAttempts is how often the start of a server is tried if another process has taken the server's port.
 const portAttempts = 4
 
-// errPortTaken says that a process has ended because another one listens on its port.
+// errPortTaken means that a process has ended because another process listens on its port.
 var errPortTaken = errors.New("its port is taken")
 
-// portTaken is the part of the message that all servers log in this case.
+// portTaken is a text that all servers log if their port is taken.
 const portTaken = "address already in use"
 
 var ports struct {
@@ -26,7 +26,7 @@ var ports struct {
 	used map[int]bool // by clusters of this process, which may not have bound them yet
 }
 
-// FreePort returns a port on loopback that nothing listens on at the moment, and that was not returned before.
+// FreePort returns a port on loopback on which no process listens now, and which FreePort has not returned before.
 func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
@@ -52,7 +52,7 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("looking for a free port: %w", last)
 }
 
-// freePorts returns n such ports.
+// freePorts returns n ports as FreePort does.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
@@ -64,8 +64,8 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// withFreePorts calls start, which looks for free ports. It calls start again if a port was taken before it could be
-// used.
+// withFreePorts calls start, which gets free ports and starts servers on them. If another process took a port first,
+// withFreePorts calls start again.
 func withFreePorts[T any](start func() (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		started, err := start()

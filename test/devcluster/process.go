@@ -15,7 +15,7 @@ import (
 // stopTimeout is how long a process may take to end after SIGTERM.
 const stopTimeout = 5 * time.Second
 
-// Process is a child process. The kernel kills it when this process ends, however that happens.
+// Process is a child process. When this process ends for any reason, the kernel kills the child process.
 type Process struct {
 	name, binary string
 	env, args    []string
@@ -25,8 +25,8 @@ type Process struct {
 	err          error // valid once done is closed
 }
 
-// launcher starts children from one thread that never ends, because the kernel sends the parent-death signal when the
-// thread ends that started the child, not when the process does.
+// launcher starts all children from one thread that never ends. The kernel sends the parent-death signal when the
+// thread that started the child ends, not when the parent process ends.
 var launcher = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {
@@ -47,7 +47,7 @@ func StartProcess(name, binary, logDir string, env []string, args ...string) (*P
 	return p, nil
 }
 
-// Restart starts the process, for the first time or after it has ended. The output is appended to the log.
+// Restart starts a process that has not started yet or has ended. The output is appended to the log.
 func (p *Process) Restart() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Process) ExitCode() int {
 	}
 }
 
-// Stop sends SIGTERM and waits until the process has ended. It kills a process that takes more than 5 s.
+// Stop sends SIGTERM and waits until the process has ended. If the process has not ended after 5 s, Stop kills it.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -109,7 +109,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// ended returns an error that shows the end of the log if the process has ended.
+// If the process has ended, ended returns an error with the end of the log.
 func (p *Process) ended() error {
 	select {
 	case <-p.done:

@@ -23,14 +23,14 @@ const (
 	SchedulerNamespace = "pool-priority-system"
 )
 
-// Component is one of our binaries. It runs as a process beside the cluster, with only the rights of its
+// Component is a binary of this project that runs as a process beside the cluster. It has only the rights of its
 // ServiceAccount.
 type Component struct {
 	*Process
-	// Address is the host and port of the metrics, and of the scheduler's probes, by HTTPS. It is empty for a
-	// controller that serves nothing.
+	// Address is the host and port at which the component serves metrics by HTTPS. A scheduler serves its probes there,
+	// too. For a controller that serves nothing, Address is empty.
 	Address string
-	// Health is the host and port of the controller's probes, by HTTP, if it serves them.
+	// Health is the host and port at which a controller serves its probes by HTTP; empty if it serves none.
 	Health string
 }
 
@@ -48,7 +48,8 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 }
 
 // StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests does.
-// rbac is the kustomization with its ServiceAccount and rights. It returns when the scheduler listens on its port.
+// rbac is the kustomization with the scheduler's ServiceAccount and rights. StartScheduler returns when the scheduler
+// listens on its port.
 func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return withFreePorts(func() (*Component, error) { return c.startScheduler(ctx, binary, configFile, rbac, args...) })
 }
@@ -70,7 +71,8 @@ func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac s
 	return s, nil
 }
 
-// listens waits until the process listens on the port, and stops it if it does not.
+// listens waits until the process listens on the port. If the process ends or a minute passes first, it stops the
+// process.
 func (s *Component) listens(ctx context.Context, port int) error {
 	s.Address = fmt.Sprintf("127.0.0.1:%d", port)
 	if err := poll(ctx, time.Minute, s.ended, func() error {
@@ -103,14 +105,14 @@ func (c *Cluster) StartServingController(ctx context.Context, binary, configFile
 	})
 }
 
-// StartController runs the controller binary. The controller serves nothing unless the arguments say so.
+// StartController runs the controller binary. By default, the controller serves no metrics and no probes.
 func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return c.startOwn(ctx, ControllerName, binary, configFile, rbac,
 		append([]string{"--health-address=0", "--metrics-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
 }
 
 // StartOurs runs the scheduler and the controller, whose binaries are in the directory, as an installation from the
-// manifests does. The returned components run, also if there is an error.
+// manifests does. Even if StartOurs returns an error, the returned components run.
 func (c *Cluster) StartOurs(ctx context.Context, binDir, configFile, rbac string) ([]*Component, error) {
 	controller, err := c.StartController(ctx, filepath.Join(binDir, ControllerName), configFile, rbac)
 	if err != nil {
@@ -123,12 +125,12 @@ func (c *Cluster) StartOurs(ctx context.Context, binDir, configFile, rbac string
 	return []*Component{scheduler, controller}, nil
 }
 
-// ownFile returns the path of a file of one of our binaries.
+// ownFile returns the path of a file for one of this project's binaries.
 func (c *Cluster) ownFile(name, configFile, suffix string) string {
 	return filepath.Join(c.options.Dir, name+"-"+strings.TrimSuffix(filepath.Base(configFile), ".yaml")+suffix)
 }
 
-// startOwn runs one of our binaries as the ServiceAccount of its name.
+// startOwn runs one of this project's binaries as the ServiceAccount with the name of the binary.
 func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac string, args ...string) (*Component, error) {
 	if !c.rights[rbac] {
 		// kubectl's validation would take most of the time. Other tests apply these files with validation.

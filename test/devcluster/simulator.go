@@ -22,8 +22,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// simulator finds where pods would fit with the default scheduler's filters, as the cluster autoscaler does. Only its
-// last snapshot may be used.
+// simulator determines which pods fit on which nodes. Like the cluster autoscaler, it uses the default scheduler's
+// filters. Only the last snapshot that it returned may be used.
 type simulator struct {
 	ctx       context.Context // of the autoscaler that it belongs to
 	framework framework.Framework
@@ -55,7 +55,7 @@ func newSimulator(ctx context.Context, client kubernetes.Interface, factory info
 	return s, nil
 }
 
-// world is a set of nodes with pods on them, to place further pods on.
+// world is a set of nodes with pods, on which further pods can be placed.
 type world struct {
 	*simulator
 	nodes []*corev1.Node
@@ -105,7 +105,8 @@ func (w *world) RemoveLast() {
 	w.rebuild()
 }
 
-// Fits returns the name of the first node that the pod fits on, starting at the index from; "" if there is none.
+// Fits returns the name of the first node on which the pod fits, starting at the index from. If the pod fits on no
+// node, it returns "".
 func (w *world) Fits(pod *corev1.Pod, from int) (string, error) {
 	state := framework.NewCycleState()
 	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)

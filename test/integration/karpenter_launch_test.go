@@ -88,7 +88,8 @@ func (e *env) becomes(state, code, detail string) {
 
 // TestKarpenterLaunchFails: the real Karpenter cannot launch nodes. If there is no capacity, Karpenter deletes a
 // NodeClaim at once. After other errors, it retries the NodeClaim, and orders no other node meanwhile. The NodePool is
-// Full when its launches have failed for the pool's backoffGrace, 5 s, even if its status still counts a node that is gone.
+// Full when its launches have failed for the pool's backoffGrace, 5 s, even if its status still counts a node that is
+// gone.
 func TestKarpenterLaunchFails(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-launch-fails.yaml")

@@ -59,8 +59,8 @@ func (s *Suite) Everything(kubeConfig string) []string {
 	return all
 }
 
-// Settled waits until Everything does not change any more, and returns it. The cluster's controllers take a while to
-// create objects in a new namespace.
+// Settled waits until the result of Everything does not change any more, and returns this result. Kubernetes'
+// controllers take a while to create objects in a new namespace.
 func (s *Suite) Settled(kubeConfig string) []string {
 	s.Helper()
 	var last []string
@@ -73,7 +73,7 @@ func (s *Suite) Settled(kubeConfig string) []string {
 	return last
 }
 
-// NothingLeft waits until Everything is as it was, and no pod has an annotation of ours.
+// NothingLeft waits until Everything returns before, and no pod has an annotation of this project.
 func (s *Suite) NothingLeft(kubeConfig string, before []string) {
 	s.Helper()
 	s.Eventually(60*time.Second, func() string {
@@ -91,7 +91,8 @@ func (s *Suite) NothingLeft(kubeConfig string, before []string) {
 	})
 }
 
-// Streamed creates pods until end is called. end fails the test if a pod waited for its node for more than longest.
+// Streamed creates pods until the test calls end. If the scheduler needed more than longest to bind one of these pods,
+// end fails the test.
 func (s *Suite) Streamed(longest time.Duration, changes ...func(*corev1.PodTemplateSpec)) (end func()) {
 	stop, slowest := make(chan struct{}), make(chan time.Duration, 1)
 	go func() { slowest <- s.stream("stream", stop, changes...) }()

@@ -27,7 +27,7 @@ const Namespace = metav1.NamespaceDefault
 // Suite is a test on a cluster.
 type Suite struct {
 	testing.TB
-	// Referee judges the placements, if the test has one.
+	// Referee judges the placements; nil if the test uses no referee.
 	Referee *referee.Referee
 
 	ctx    context.Context
@@ -54,7 +54,8 @@ func VirtualTier() referee.Tier {
 	return referee.Tier{Name: "aci", Owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
 }
 
-// Eventually waits until check returns "". After the timeout it fails the test with check's last complaint.
+// Eventually waits until check returns "". After the timeout, Eventually fails the test with the last complaint that
+// check returned.
 func (s *Suite) Eventually(timeout time.Duration, check func() string) {
 	s.Helper()
 	deadline := time.Now().Add(timeout)
@@ -80,8 +81,8 @@ func (s *Suite) Stays(duration time.Duration, check func() string) {
 	}
 }
 
-// RightOrder waits until this number of placements are judged, and fails the test if one was wrong. It returns the
-// number of pods in each tier.
+// RightOrder waits until the referee has judged total placements. It fails the test if a placement was wrong. It
+// returns the number of pods in each tier.
 func (s *Suite) RightOrder(total int) []int {
 	s.Helper()
 	var byTier []int
@@ -103,7 +104,7 @@ func (s *Suite) RightOrder(total int) []int {
 	return byTier
 }
 
-// Deployment returns a Deployment for our scheduler whose pods request this CPU.
+// Deployment returns a Deployment whose pods name this project's scheduler and request this amount of CPU.
 func Deployment(name string, replicas int32, cpu string, changes ...func(*corev1.PodTemplateSpec)) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -148,7 +149,7 @@ func (s *Suite) Create(d *appsv1.Deployment) {
 	must.Do(s)(s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}))
 }
 
-// Load reads a Deployment from a file, and sets our scheduler's name in it.
+// Load reads a Deployment from a file, and sets the schedulerName of its pods to this project's scheduler.
 func Load(t testing.TB, path string) *appsv1.Deployment {
 	t.Helper()
 	data := must.ReadFile(t, path)
@@ -178,7 +179,7 @@ func (s *Suite) Pods(app string) []corev1.Pod {
 	return list.Items
 }
 
-// Placed counts the app's pods by the name of their pool; pending ones count under "".
+// Placed counts the app's pods by the name of their pool. The key "" has the number of pending pods.
 func (s *Suite) Placed(app string) map[string]int {
 	s.Helper()
 	pods := s.Pods(app) // before the nodes, so that the node of each pod is listed
@@ -192,8 +193,8 @@ func (s *Suite) Placed(app string) map[string]int {
 	}
 	counts := map[string]int{}
 	for _, p := range pods {
-		// If two schedulers have used the last room of a node, the kubelet rejects a pod, and the workload creates
-		// another.
+		// If two schedulers bind pods to the same free capacity of a node, the kubelet rejects one of the pods. The
+		// workload then creates another pod.
 		if p.DeletionTimestamp == nil && !Over(&p) {
 			counts[poolOf[p.Spec.NodeName]]++
 		}
@@ -201,7 +202,7 @@ func (s *Suite) Placed(app string) map[string]int {
 	return counts
 }
 
-// Over reports whether the pod has ended, and so uses no resources.
+// Over reports whether the pod has succeeded or failed. Such a pod uses no resources.
 func Over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
@@ -248,7 +249,7 @@ func (s *Suite) Told(app, text string) {
 	})
 }
 
-// Equal reports whether the counts are the same, where a missing count is 0.
+// Equal reports whether the counts are the same. A missing count is 0.
 func Equal(a, b map[string]int) bool {
 	for k, v := range a {
 		if b[k] != v {
@@ -275,7 +276,7 @@ func (s *Suite) Said(app string) string {
 	return ""
 }
 
-// Events returns the messages of all events in the tests' namespace whose reason is this one.
+// Events returns the messages of the events in the tests' namespace that have this reason.
 func (s *Suite) Events(reason string) []string {
 	s.Helper()
 	list := must.Get(s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason}))(s)

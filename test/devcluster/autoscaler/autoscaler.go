@@ -16,40 +16,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Options are the autoscaler's flags. Real returns the defaults of the real autoscaler. A zero field is no default: it
-// has the meaning that the field's comment states.
+// Options are the autoscaler's flags. Real returns the defaults of the real autoscaler. A field with the value zero has
+// the meaning that its comment states, and does not select a default.
 type Options struct {
-	// ScanInterval is the time from the end of a loop to the start of the next, unless the first one sets Result.Again.
+	// ScanInterval is the time from the end of a loop to the start of the next loop. If a loop sets Result.Again, the
+	// next loop follows at once.
 	ScanInterval time.Duration
-	// UnneededTime is the time for which a VM must have been unneeded before it is removed. With 0, no VM is removed.
+	// UnneededTime is how long a VM must be unneeded before the autoscaler removes it. With 0, no VM is removed.
 	UnneededTime time.Duration
 	// No VM is removed for DelayAfterAdd after a scale-up of any group, for DelayAfterDelete after a removal began, and
 	// for DelayAfterFailure after a removal failed.
 	DelayAfterAdd, DelayAfterDelete, DelayAfterFailure time.Duration
 	// InitialBackoff is the duration of a group's first backoff. A failure after the end of a backoff doubles the
-	// duration, up to MaxBackoff. BackoffReset after the last failure, the duration is InitialBackoff again.
+	// duration, up to MaxBackoff. When BackoffReset has passed since the last failure, the duration is InitialBackoff
+	// again.
 	InitialBackoff, MaxBackoff, BackoffReset time.Duration
 	// ForgetOnSuccess ends a group's backoff when a scale-up of the group completes, as older autoscalers did.
 	ForgetOnSuccess bool
 	// MaxNodeProvisionTime is how long a VM may take to register. After that, the autoscaler deletes the VM.
 	MaxNodeProvisionTime time.Duration
-	// MaxNodeStartupTime is how long after its creation a Node that is not ready counts as not started. After that, it
-	// counts as unready.
+	// MaxNodeStartupTime is a limit for the age of Nodes that are not ready. A younger Node counts as not started, an
+	// older Node as unready.
 	MaxNodeStartupTime time.Duration
 	// NewPodDelay (--new-pod-scale-up-delay) is the age below which pods are ignored. A pod's annotation can ask for a
 	// higher age.
 	NewPodDelay time.Duration
-	// PodBatch is the minimum age of the oldest pending pod. Before, no node is ordered: the real autoscaler waits for
-	// more pods.
+	// PodBatch is the minimum age of the oldest pending pod. While this pod is younger, the autoscaler orders no node,
+	// because it waits for more pods.
 	PodBatch time.Duration
 	// A VM may be unneeded if its pods request less than the share Utilization of its CPU and of its memory.
 	Utilization float64
-	// The cluster or a group is unhealthy if more than OkUnready of its nodes are unready, and more than the share
-	// UnreadyShare of all its nodes.
+	// The cluster or a group is unhealthy if the number of its unready nodes exceeds OkUnready, and their share of all
+	// its nodes exceeds UnreadyShare.
 	UnreadyShare float64
 	OkUnready    int
-	// ParallelRemovals bounds the VMs that are being removed at a time. ParallelDrains bounds those of them that have
-	// pods.
+	// ParallelRemovals limits the number of VMs that are being removed at a time. ParallelDrains limits the number of
+	// such VMs with pods.
 	ParallelRemovals, ParallelDrains int
 	// Seed orders groups of the same priority at random, as the random expander does. With 0, they are ordered by name.
 	Seed uint64
@@ -81,7 +83,7 @@ type Group struct {
 	Min, Max int
 	// Priority is for the priority expander: the group with the highest priority grows first.
 	Priority int
-	// Target is the group's size by the cloud provider, which may have cached it.
+	// Target is the group's size that the cloud provider returns. It may come from a cache.
 	Target int
 	// Template is a new node of the group, without temporary taints. Its name does not matter.
 	Template *corev1.Node
@@ -97,7 +99,7 @@ type Instance struct {
 	Name string
 	// Deleting is set while the cloud deletes the VM. It will not register any more.
 	Deleting bool
-	// Gone is set if the VM does not exist any more, but its Node does.
+	// Gone is set if the VM no longer exists, but its Node still exists.
 	Gone bool
 	// ErrorCode and ErrorMessage are the reason why the VM could not be created.
 	ErrorCode, ErrorMessage string
@@ -121,8 +123,9 @@ type Result struct {
 	Grown *Growth
 	// Failed is the scale-up that the cloud refused, if any.
 	Failed *Failure
-	// Remove are the VMs to remove. The caller taints their nodes before the loop ends. While further loops run, it
-	// waits for the delay after the taint, drains each node, and deletes the VM, which lowers the group's target.
+	// Remove are the VMs to remove. The caller taints their nodes before the loop ends. While further loops run, the
+	// caller waits for the delay after the taint, drains each node, and deletes the VM. The deletion lowers the group's
+	// target.
 	Remove []Removal
 	// Untaint are the nodes that an earlier autoscaler tainted for removal. The caller removes this taint before the
 	// loop ends.
@@ -134,7 +137,7 @@ type Result struct {
 	Again bool
 }
 
-// Growth is an order that the cloud accepted. Pods are the pods for which it was made.
+// Growth is an order that the cloud accepted. Pods are the pods for which the autoscaler ordered nodes.
 type Growth struct {
 	Group         string
 	From, To, Max int
@@ -179,7 +182,7 @@ func New(options Options) *Autoscaler {
 	}
 }
 
-// Clone returns an independent copy. It decides as the original would.
+// Clone returns an independent copy. The copy decides as the original would.
 func (a *Autoscaler) Clone() *Autoscaler {
 	b := *a
 	b.backoffs, b.requests, b.unregistered = maps.Clone(a.backoffs), maps.Clone(a.requests), maps.Clone(a.unregistered)
@@ -196,7 +199,8 @@ func (a *Autoscaler) RemovalFailed(node string, now time.Time) {
 	a.removalFailed = now
 }
 
-// Loop runs one loop. If it returns an error, the caller writes no status: a real loop that fails early writes none.
+// Loop runs one loop. If Loop returns an error, the caller writes no status, because a real loop that fails early
+// writes no status.
 func (a *Autoscaler) Loop(world World, simulator Simulator, cloud Cloud, now time.Time) (Result, error) {
 	l := &loop{Autoscaler: a, world: world, simulator: simulator, cloud: cloud, now: now}
 	l.cleanUp()

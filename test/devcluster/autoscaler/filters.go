@@ -51,7 +51,7 @@ func newSeats(node *corev1.Node) *seats {
 	return s
 }
 
-// requests returns the pod's requests in thousandths. The request for pods is one.
+// requests returns the pod's requests in thousandths. Each pod requests one unit of the resource pods.
 func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	wanted := map[corev1.ResourceName]int64{corev1.ResourcePods: 1000}
 	for name, quantity := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {

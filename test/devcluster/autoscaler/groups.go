@@ -99,7 +99,7 @@ func (l *loop) countNode(r *readiness, node *corev1.Node, gone bool) {
 	}
 }
 
-// countUnregistered counts a VM without a Node. It returns since when the VM has been known to have none.
+// countUnregistered counts a VM without a Node. It returns when the autoscaler first saw the VM without a Node.
 func (l *loop) countUnregistered(g *group, name string) time.Time {
 	since, ok := l.unregistered[name]
 	if !ok {
@@ -122,8 +122,8 @@ func (g *group) upcoming() int { return max(g.shown-(g.ready+g.unready+g.longUnr
 // missing reports whether nodes have yet to register or to start.
 func (g *group) missing() bool { return g.shown > g.registered-g.notStarted }
 
-// updateRequests drops the scale-ups that are complete, and those that took too long. The groups of the latter go into
-// backoff.
+// updateRequests drops the scale-ups that are complete or have taken too long. If a scale-up took too long, its group
+// goes into backoff.
 func (l *loop) updateRequests() {
 	l.forgetBackoffs()
 	for _, g := range l.groups {
@@ -177,8 +177,9 @@ func (l *loop) updateBroken() {
 	l.broken = seen
 }
 
-// updateSizes records since when a group has had more nodes than its target, or fewer nodes and unregistered VMs than
-// its target. A group without any does not count.
+// updateSizes records since when a group has been larger or smaller than its target. It is larger if it has more nodes
+// than its target. It is smaller if it has fewer nodes and unregistered VMs together. Groups without nodes and VMs are
+// left out.
 func (l *loop) updateSizes() {
 	sizes := map[string]wrongSize{}
 	for _, g := range l.groups {
@@ -194,19 +195,19 @@ func (l *loop) updateSizes() {
 	l.sizes = sizes
 }
 
-// recalculate makes the loop use the targets after its orders.
+// recalculate updates the targets that the loop uses with the loop's orders.
 func (l *loop) recalculate() {
 	for _, g := range l.groups {
 		g.shown = g.current
 	}
 }
 
-// clusterHealthy reports whether few enough nodes are unready. Source: IsClusterHealthy.
+// clusterHealthy reports whether the number of unready nodes is within the limits. Source: IsClusterHealthy.
 func (l *loop) clusterHealthy() bool {
 	return !l.world.Unhealthy && !l.tooMany(l.total.unready, len(l.world.Nodes))
 }
 
-// healthy reports whether few enough of the nodes that the group should have are missing or unready. Source:
+// healthy reports whether the number of missing or unready nodes of the group is within the limits. Source:
 // IsNodeGroupHealthy.
 func (l *loop) healthy(g *group) bool {
 	if g.Unhealthy {
@@ -261,7 +262,8 @@ func (l *loop) deleteBroken() {
 	}
 }
 
-// fixSizes lowers targets that have exceeded the number of nodes for too long. It reports whether it lowered any.
+// fixSizes lowers each target that has exceeded the group's number of nodes for too long. It reports whether it lowered
+// a target.
 func (l *loop) fixSizes() bool {
 	fixed := false
 	for _, g := range l.groups {

@@ -16,8 +16,8 @@ var startupTaints = []string{
 	"startup-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/",
 }
 
-// Ready reports whether the node's condition Ready is True, and no taint contradicts it. Source:
-// utils/kubernetes/ready.go, which checks both.
+// Ready reports whether the node's condition Ready is True and no taint shows that the node is not ready. Source:
+// utils/kubernetes/ready.go.
 func Ready(node *corev1.Node) bool {
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeDiskPressure, corev1.TaintNodeNetworkUnavailable} {
 		if HasTaint(node, taint) {

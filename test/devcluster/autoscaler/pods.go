@@ -64,8 +64,8 @@ func isUnschedulable(c corev1.PodCondition) bool {
 	return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }
 
-// old returns the pods that are old enough for a scale-up. A pod's annotation can raise the option's age, but not lower
-// it. Source: filterOutYoungPods.
+// old returns the pods that are old enough for a scale-up. A pod's annotation can raise the minimum age of the option,
+// but not lower it. Source: filterOutYoungPods.
 func (l *loop) old(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
 		delay := l.options.NewPodDelay
@@ -76,7 +76,7 @@ func (l *loop) old(pods []*corev1.Pod) []*corev1.Pod {
 	})
 }
 
-// tooNew reports whether all pods are so young that the autoscaler waits for more of them. Source: allPodsAreNew.
+// tooNew reports whether all pods are so young that the autoscaler waits for more pods. Source: allPodsAreNew.
 func (l *loop) tooNew(pods []*corev1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
 		return !pod.CreationTimestamp.Add(l.options.PodBatch).After(l.now)

@@ -70,8 +70,8 @@ func divide(placed []*corev1.Pod, node string) (own, others []*corev1.Pod) {
 	return own, others
 }
 
-// fitElsewhere reports whether the pods may be evicted and fit on other nodes than those in without. others are the
-// pods that stay where they are.
+// fitElsewhere reports whether the pods may be evicted and fit on nodes that are not in without. others are the pods
+// that stay on their nodes.
 func (l *loop) fitElsewhere(pods, others []*corev1.Pod, without []string) (bool, error) {
 	var moved []*corev1.Pod
 	for _, pod := range pods {

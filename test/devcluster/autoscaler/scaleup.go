@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scaleUp makes at most one order, for the pods that fit on no existing node and on no upcoming node. It reports
-// whether it made one: the loop then ends. Source: RunOnce and orchestrator.go.
+// scaleUp makes at most one order, for the pods that fit neither an existing node nor an upcoming node. It reports
+// whether it made an order. After an order, the loop ends. Source: RunOnce and orchestrator.go.
 func (l *loop) scaleUp() (done bool, err error) {
 	placed, pending := l.pods()
 	if len(pending) == 0 {
@@ -54,7 +54,7 @@ func (g *group) node(suffix string) *corev1.Node {
 	return &node
 }
 
-// expand grows the group with the highest priority of those whose nodes could run one of the pods.
+// expand considers the groups whose nodes could run one of the pods. It grows the group with the highest priority.
 func (l *loop) expand(snapshot Snapshot, pods []*corev1.Pod) (done bool, err error) {
 	skipped := map[string]int{}
 	for _, g := range l.byPriority() {
@@ -88,7 +88,8 @@ func (l *loop) byPriority() []*group {
 	return groups
 }
 
-// skip returns why the group must not be grown, in the real autoscaler's words, or "".
+// skip returns the real autoscaler's text for why the group must not be grown. If the group may be grown, it returns
+// "".
 func (l *loop) skip(g *group) string {
 	switch {
 	case !l.healthy(g):

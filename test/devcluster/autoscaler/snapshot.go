@@ -41,8 +41,8 @@ func placeAll(s Snapshot, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	return unfit, nil
 }
 
-// fill places pods on new nodes, of which it adds at most room. It returns the placed pods and the number of new nodes,
-// which stay in the snapshot.
+// fill adds at most room new nodes, and places pods on them. It returns the placed pods and the number of new nodes.
+// The new nodes stay in the snapshot.
 func fill(s Snapshot, pods []*corev1.Pod, room int, template func(int) *corev1.Node) (helped []*corev1.Pod, count int, err error) {
 	from := s.Len()
 	for _, pod := range pods {
@@ -69,7 +69,7 @@ func fill(s Snapshot, pods []*corev1.Pod, room int, template func(int) *corev1.N
 	return helped, count, nil
 }
 
-// fitsOnNew adds the node if the pod fits on it. It returns the node's name, or "".
+// If the pod fits on the node, fitsOnNew adds the node and returns its name. Otherwise it returns "".
 func fitsOnNew(s Snapshot, pod *corev1.Pod, node *corev1.Node) (string, error) {
 	s.AddNode(node)
 	name, err := s.Fits(pod, s.Len()-1)

@@ -14,9 +14,9 @@ const StatusNamespace, StatusName = "kube-system", "cluster-autoscaler-status"
 
 const healthy, unhealthy, noActivity, inProgress = "Healthy", "Unhealthy", "NoActivity", "InProgress"
 
-// These types are the status as cluster-autoscaler 1.35 writes it: null for times that are not set, and {} for a
-// backoff that is not set. They were written from the recorded ConfigMaps, and share no code with
-// pkg/nodegroups/clusterautoscaler. Source of the field names: cluster-autoscaler/clusterstate/api/types.go.
+// These types encode the status as cluster-autoscaler 1.35 does: an unset time is null, and an unset backoff is {}.
+// They follow the recorded ConfigMaps, and share no code with pkg/nodegroups/clusterautoscaler. Source of the field
+// names: cluster-autoscaler/clusterstate/api/types.go.
 type (
 	// Status is the whole status.
 	Status struct {
@@ -67,7 +67,7 @@ type (
 		BeingDeleted int     `json:"beingDeleted,omitempty"`
 		Unready      Unready `json:"unready"`
 	}
-	// Unready counts Nodes that are not ready, and are too old to be still starting.
+	// Unready counts Nodes that are not ready although they are older than MaxNodeStartupTime.
 	Unready struct {
 		Total           int `json:"total"`
 		ResourceUnready int `json:"resourceUnready"`
@@ -218,8 +218,8 @@ func health(is bool) string {
 // at returns the time for the status, which has null for the zero time.
 func at(t time.Time) metav1.Time { return metav1.NewTime(t) }
 
-// since returns the times of a condition that was checked now. same is set if the condition has not changed since it
-// was last checked.
+// since returns the times of a condition that was checked now. same is set if the condition is the same as at the last
+// check.
 func since(same bool, last Times, now metav1.Time) Times {
 	if same {
 		return Times{LastProbeTime: now, LastTransitionTime: last.LastTransitionTime}

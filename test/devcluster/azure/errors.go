@@ -26,7 +26,8 @@ const (
 	line          = "--------------------------------------------------------------------------------"
 )
 
-// Error is an answer of the resource manager that is not 2xx. Its text is the one that the Azure SDK prints.
+// Error is a response of Azure Resource Manager whose status is not 2xx. Its text is the text that the Azure SDK
+// prints.
 type Error struct {
 	Method, Name  string
 	Status        int
@@ -50,20 +51,20 @@ func (e *Error) Error() string {
 	encoder := json.NewEncoder(text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(body) // it has strings only
+	_ = encoder.Encode(body) // it never fails: the body has only strings
 	return fmt.Sprintf("%s https://management.azure.com/subscriptions/%s/resourceGroups/%s/providers/Microsoft.ContainerInstance/containerGroups/%s\n%s\nRESPONSE %d: %d %s\n%s\n%s\n%s%s\n",
 		e.Method, subscription, resourceGroup, e.Name, line, e.Status, e.Status, http.StatusText(e.Status), code, line, text, line)
 }
 
-// Refusal is an error that the region answers to PUTs.
+// Refusal is an error with which the region refuses PUTs.
 type Refusal struct {
-	// Status is the HTTP status; Code and Message are Azure's. If Code is empty, the answer has no code. If Message is
-	// empty, it is the recorded one.
+	// Status is the HTTP status; Code and Message are Azure's. If Code is empty, the response has no code. If Message
+	// is empty, the response has the recorded message.
 	Status        int
 	Code, Message string
-	// Made says that the group is made although the answer is an error, as after a time-out.
+	// Made is set if the region creates the group although it returns an error, as after a time-out.
 	Made bool
-	// Match reports whether the group is refused; nil refuses all groups.
+	// Match reports whether the region refuses the group. If Match is nil, the region refuses all groups.
 	Match func(Spec) bool
 }
 
@@ -105,7 +106,7 @@ func quotaReached(spec Spec, limit, used float64) *Error {
 		location, limit, used, spec.Cores()))
 }
 
-// tooHighLimit refuses a container whose limit is above what all containers request together.
+// tooHighLimit refuses a container whose limit exceeds the sum of the requests of all containers.
 func tooHighLimit(spec Spec) *Error {
 	for _, c := range spec.Containers {
 		for _, r := range []struct {

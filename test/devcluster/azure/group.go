@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Spec is the container group that a PUT asks for.
+// Spec is the container group in the body of a PUT.
 type Spec struct {
 	// Name is the group's name: the pod's namespace and name, joined by a dash.
 	Name string
@@ -21,7 +21,7 @@ type Spec struct {
 	ExitCode int32
 }
 
-// Container is a container of a group, with requests and limits in cores and GB. A limit of 0 is none.
+// Container is a container of a group, with requests and limits in cores and GB. A limit of 0 means no limit.
 type Container struct {
 	Name, Image           string
 	CPU, Memory           float64
@@ -99,8 +99,8 @@ func (g *Group) at(now time.Time) Group {
 	return is
 }
 
-// Billed returns how long the group has been billed by the time now: from when it was made until it ended or was
-// deleted.
+// Billed returns for how long Azure has billed the group by the time now. Azure bills a group from its creation until
+// it ends or is deleted.
 func (g *Group) Billed(now time.Time) time.Duration {
 	until := now
 	for _, end := range []time.Time{g.Ended, g.Deleted} {
@@ -114,7 +114,7 @@ func (g *Group) Billed(now time.Time) time.Duration {
 // Ran reports whether the group runs or has run.
 func (g *Group) Ran() bool { return g.State != Pending }
 
-// Orphans returns the groups that run, and are billed, although their pod is gone or not in the phase Running.
+// Orphans returns the groups that run and are billed although their pod does not exist or is not in the phase Running.
 func Orphans(groups []Group, pods []corev1.Pod) []Group {
 	running := map[types.UID]bool{}
 	for i := range pods {
@@ -129,7 +129,8 @@ func Orphans(groups []Group, pods []corev1.Pod) []Group {
 	return orphans
 }
 
-// Put is a PUT and its answer: the HTTP status, 201 if the group was made, and Azure's code if it was refused.
+// Put is a PUT and its response. The HTTP status is 201 if the region created the group. Code is Azure's code if the
+// region refused the PUT.
 type Put struct {
 	Spec
 	At     time.Time

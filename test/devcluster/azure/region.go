@@ -41,7 +41,7 @@ const (
 )
 
 // Region is Azure Container Instances in a region of a subscription. Connectors share a region or have one each. Tests
-// may change its settings at any time; a change applies from then on.
+// may change the region's settings at any time. A change applies to later requests.
 type Region struct {
 	now func() time.Time
 
@@ -65,37 +65,37 @@ func NewRegion() *Region {
 	return &Region{now: time.Now, putTime: DefaultPutTime, createTime: DefaultCreateTime, view: ViewGroup, quota: NoQuota, groups: map[string]*Group{}}
 }
 
-// SetPutTime sets the time until a PUT is answered.
+// SetPutTime sets how long the region takes to answer a PUT.
 func (r *Region) SetPutTime(d time.Duration) { r.set(func() { r.putTime = d }) }
 
-// SetCreateTime sets how long a group is in transition, between the answer to its PUT and Running. It applies to groups
-// that are made from now on.
+// SetCreateTime sets how long a group is in transition, from the answer to its PUT until it is Running. The setting
+// applies to groups that are created later.
 func (r *Region) SetCreateTime(d time.Duration) { r.set(func() { r.createTime = d }) }
 
 // SetInstanceView sets the view that GETs return of groups in transition. The default is ViewGroup.
 func (r *Region) SetInstanceView(v InstanceView) { r.set(func() { r.view = v }) }
 
-// SetGetLag makes GETs of a group fail with 404 for this time after its PUT.
+// SetGetLag sets the time after a group's PUT in which GETs of the group fail with 404.
 func (r *Region) SetGetLag(d time.Duration) { r.set(func() { r.getLag = d }) }
 
-// SetGetThrottle makes GETs of a group fail with 429 for this time after its PUT.
+// SetGetThrottle sets the time after a group's PUT in which GETs of the group fail with 429.
 func (r *Region) SetGetThrottle(d time.Duration) { r.set(func() { r.getThrottle = d }) }
 
 // ThrottleGets makes all GETs fail with 429 for this time from now.
 func (r *Region) ThrottleGets(d time.Duration) { r.set(func() { r.throttledUntil = r.now().Add(d) }) }
 
-// SetQuota sets how many cores the groups that have not ended may request together; NoQuota removes the limit. Existing
+// SetQuota limits the sum of the cores that running and starting groups request. NoQuota removes the limit. Existing
 // groups stay.
 func (r *Region) SetQuota(cores float64) { r.set(func() { r.quota = cores }) }
 
-// Refuse makes the region refuse all PUTs of new groups with the code, from now until Accept. A recorded code has its
-// recorded status and message, any other code has the status 409.
+// Refuse makes the region refuse all PUTs of new groups with the code, from now until Accept. If the code was recorded,
+// the refusal has the recorded status and message. Otherwise it has the status 409.
 func (r *Region) Refuse(code string) { r.RefuseWith(recorded(code)) }
 
 // RefuseWith makes the region refuse the PUTs of new groups that the refusal matches, from now until Accept.
 func (r *Region) RefuseWith(refusal Refusal) { r.set(func() { r.refusal = &refusal }) }
 
-// Accept ends what Refuse and RefuseWith began.
+// Accept ends the refusal that Refuse or RefuseWith began.
 func (r *Region) Accept() { r.set(func() { r.refusal = nil }) }
 
 func (r *Region) set(change func()) {
@@ -104,7 +104,7 @@ func (r *Region) set(change func()) {
 	change()
 }
 
-// Groups returns all groups that were ever made, including deleted ones, in the order in which they were made.
+// Groups returns all groups, including deleted groups, in the order of their creation.
 func (r *Region) Groups() []Group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,8 +150,8 @@ func (r *Region) PutsByPod() map[types.UID]int {
 	return counts
 }
 
-// Put makes a group, and returns when Azure has accepted the PUT: the group is then in transition. A refusal is an
-// *Error.
+// Put creates a group, and returns when Azure has accepted the PUT. The group is then in transition. If Azure refuses
+// the PUT, the error is an *Error.
 func (r *Region) Put(ctx context.Context, spec Spec) error {
 	r.mu.Lock()
 	wait := r.putTime
@@ -184,7 +184,7 @@ func (r *Region) put(spec Spec) (status int, err *Error) {
 			return 0, putError(spec.Name, http.StatusConflict, CodeTransitioning, fmt.Sprintf("The container group '%s' is still transitioning, please retry later.", spec.Name))
 		}
 		if known.UID == spec.UID {
-			return http.StatusOK, nil // what Azure does with it is not known; nothing changes here
+			return http.StatusOK, nil // Azure's behaviour is unknown; the region changes nothing
 		}
 		r.remove(spec.Name)
 	}
@@ -208,8 +208,8 @@ func (r *Region) create(spec Spec) {
 	r.groups[spec.Name] = &Group{Spec: spec, serial: r.made, Address: address, Made: now, Started: now.Add(r.createTime)}
 }
 
-// Get returns the group as a GET does. The error is an *Error: 404 if there is no such group or the answer lags, 429 if
-// GETs are throttled.
+// Get returns the group as a GET does. The error is an *Error. Its status is 404 if the group does not exist or
+// SetGetLag hides it, and 429 if GETs are throttled.
 func (r *Region) Get(name string) (Group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +236,7 @@ func (r *Region) List() []string {
 	return slices.Sorted(maps.Keys(r.groups))
 }
 
-// Delete deletes the group if it exists, also while it is in transition.
+// Delete deletes the group if it exists, even while it is in transition.
 func (r *Region) Delete(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

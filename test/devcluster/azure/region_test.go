@@ -180,7 +180,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrorText: the text is the one that the Azure SDK prints. Other code finds the error's code in it.
+// TestErrorText: the error's text is the text that the Azure SDK prints. Other code finds the error's code in this
+// text.
 func TestErrorText(t *testing.T) {
 	want := `PUT https://management.azure.com/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/MC_devcluster/providers/Microsoft.ContainerInstance/containerGroups/default-web
 --------------------------------------------------------------------------------

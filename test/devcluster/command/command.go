@@ -77,7 +77,7 @@ func newDown(f *flags) *cobra.Command {
 	}
 }
 
-// down stops the process that runs the cluster, and the children that a crash of it may have left.
+// down stops the process that runs the cluster. If that process crashed, down also stops the children that still run.
 func down(out io.Writer, dir string, s state) error {
 	for _, pid := range append([]int{s.PID}, s.Children...) {
 		if !alive(pid) {
@@ -99,15 +99,14 @@ func down(out io.Writer, dir string, s state) error {
 	return nil
 }
 
-// alive reports whether the process exists and has the name of one that devcluster starts, because the kernel reuses
-// ids.
+// alive reports whether the process exists and is a process that devcluster starts. It compares the process's name,
+// because the kernel reuses ids.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
-	// The format is "PID (name) STATE …". A process that has ended, and whose parent has not waited for it, is in state
-	// Z.
+	// The format is "PID (name) STATE …". If a process has ended but its parent has not waited for it, its state is Z.
 	_, rest, _ := strings.Cut(string(stat), "(")
 	name, rest, _ := strings.Cut(rest, ")")
 	if strings.HasPrefix(rest, " Z") {

@@ -29,8 +29,8 @@ type playground struct {
 	*flags
 	out     io.Writer
 	options devcluster.Options
-	// scheduler says whether our scheduler and its controller run. config is their configuration file; "" is the
-	// shipped one for AKS.
+	// If scheduler is set, this project's scheduler and controller run. config is their configuration file; "" means
+	// the shipped configuration for AKS.
 	scheduler         bool
 	manifests, config string
 }
@@ -88,7 +88,7 @@ func (p *playground) up(ctx context.Context) error {
 	p.options.Dir, p.options.BinDir = filepath.Join(dir, clusterDir), filepath.Join(p.bin, "tools")
 	fmt.Fprintln(p.out, "Starting etcd, kube-apiserver, kube-controller-manager and KWOK …")
 	start := time.Now()
-	// A signal must not end the cluster's context, because the cluster is stopped in order.
+	// A signal must not end the cluster's context, because Stop stops the processes in order.
 	cluster, err := devcluster.Start(context.WithoutCancel(ctx), p.options)
 	if err != nil {
 		return err
@@ -120,8 +120,8 @@ func (p *playground) up(ctx context.Context) error {
 	return p.wait(ctx, cluster, ours)
 }
 
-// startOurs starts the scheduler and its controller, unless the flag says not to, and returns the running ones, the
-// last started first.
+// startOurs starts the scheduler and its controller. With --scheduler=false, it starts nothing. It returns the running
+// components; the last started is the first.
 func (p *playground) startOurs(ctx context.Context, cluster *devcluster.Cluster) ([]*devcluster.Component, error) {
 	if !p.scheduler {
 		return nil, nil
@@ -133,7 +133,7 @@ func (p *playground) startOurs(ctx context.Context, cluster *devcluster.Cluster)
 	return cluster.StartOurs(ctx, p.bin, p.config, filepath.Join(p.manifests, shippedRights))
 }
 
-// invite prints commands to try.
+// invite prints commands that the user can try.
 func (p *playground) invite(cluster *devcluster.Cluster, took time.Duration) {
 	kubectl := filepath.Join(p.bin, "tools", "kubectl")
 	if p.scheduler {
@@ -152,7 +152,7 @@ func (p *playground) invite(cluster *devcluster.Cluster, took time.Duration) {
 	fmt.Fprintf(p.out, "\nThe logs are in %s. Ctrl-C, or devcluster down, stops everything.\n", cluster.Dir())
 }
 
-// wait returns when the context or one of the processes has ended.
+// wait waits until the context is cancelled or one of the processes has ended.
 func (p *playground) wait(ctx context.Context, cluster *devcluster.Cluster, ours []*devcluster.Component) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

@@ -1,5 +1,5 @@
-// Package demo plays experiments on the embedded cluster with the scheduler binary, its shipped configuration and its
-// shipped rights, and judges the placements. One load is played again without our scheduler.
+// Package demo runs experiments on the embedded cluster, and judges the placements. The scheduler binary runs with the
+// shipped configuration and rights. One load is run again without this project's scheduler.
 package demo
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 // TimelineFile and PictureFile are the files that Run writes. The timeline has all runs. The picture shows the first
-// load with our scheduler and without it.
+// load with and without this project's scheduler.
 const TimelineFile, PictureFile = "demo.json", "demo.svg"
 
 // Options are the demo's directories and its output.
@@ -40,7 +40,8 @@ type Options struct {
 //go:embed experiments.yaml
 var experimentsFile []byte
 
-// experiment is a cluster, a load and the replicas that it is scaled to. experiments.yaml says more.
+// experiment is a cluster, a load and the numbers of replicas to which the load is scaled. experiments.yaml describes
+// the fields.
 type experiment struct {
 	Title, Name, Load string
 	Pools             []devcluster.Pool
@@ -49,11 +50,11 @@ type experiment struct {
 	Deployment        string
 }
 
-// ours says whether our scheduler runs.
+// ours reports whether this project's scheduler runs in the experiment.
 func (e experiment) ours() bool { return e.Want != nil }
 
-// Run plays all experiments and draws them. It returns an error if the order was wrong in an experiment with our
-// scheduler.
+// Run runs all experiments and draws them. If the order was wrong in an experiment with this project's scheduler, Run
+// returns an error.
 func Run(ctx context.Context, o Options) error {
 	start := time.Now()
 	var experiments []experiment
@@ -100,8 +101,8 @@ func write(t picture.Timeline, o Options) error {
 	return nil
 }
 
-// run plays the experiment on a cluster of its own and returns what was seen, also if the order was wrong. A run
-// without our scheduler is compared with the earlier run of its load.
+// run runs the experiment on a new cluster. Even if the order was wrong, it returns the observations. It compares a run
+// without this project's scheduler with the earlier run of the same load.
 func (e experiment) run(ctx context.Context, o Options, number int, earlier []picture.Run) (picture.Run, error) {
 	fmt.Fprintf(o.Out, "\n%s\n%s\n", e.Title, strings.Repeat("─", len([]rune(e.Title))))
 	start := time.Now()

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// tick is the time between two looks at the cluster.
+	// tick is the interval at which the cluster is observed.
 	tick = 100 * time.Millisecond
-	// scaleTimeout bounds the time from a scaling until all pods run and are judged.
+	// scaleTimeout limits the time from a change of the replicas until all pods run and are judged.
 	scaleTimeout = time.Minute
 )
 
@@ -42,8 +42,8 @@ type trial struct {
 	steps      []picture.Step
 }
 
-// begin starts the referee, and either our scheduler and controller, as the manifests install them, or the cluster's
-// default scheduler.
+// begin starts the referee. It also starts this project's scheduler and controller as the manifests install them, or
+// else the default scheduler.
 func (t *trial) begin(ctx context.Context) error {
 	version, err := t.cluster.Client.Discovery().ServerVersion()
 	if err != nil {
@@ -118,7 +118,8 @@ func (t *trial) look() int {
 	return running
 }
 
-// closedReasons are the gate's reasons for being closed, in the words of the table. A later one takes precedence.
+// closedReasons are the reasons why the gate is closed, with the words that the table shows. A later reason takes
+// precedence over an earlier reason.
 var closedReasons = []struct{ sentence, words string }{
 	{gate.ReasonUnknown.Sentence, "it is unknown whether an earlier pool can grow"},
 	{gate.ReasonGrowing.Sentence, "nodes of an earlier pool are on their way"},
@@ -126,7 +127,7 @@ var closedReasons = []struct{ sentence, words string }{
 }
 
 // step returns the state of the cluster and the number of running pods. It ignores the errors of the listers, because
-// those of informers do not fail.
+// listers of informers do not fail.
 func (t *trial) step() (picture.Step, int) {
 	step := picture.Step{Seconds: t.seconds(time.Now()), Replicas: t.asked, Pods: make([]int, len(t.tiers)), VMs: make([]int, len(t.tiers))}
 	podsOn, running, messages := map[string]int{}, 0, ""
@@ -166,7 +167,7 @@ func (t *trial) seconds(at time.Time) float64 {
 	return math.Round(at.Sub(t.start).Seconds()*100) / 100
 }
 
-// seen returns what was seen of the run until now.
+// seen returns the observations of the run until now.
 func (t *trial) seen() picture.Run {
 	run := picture.Run{
 		Title: t.Name, Load: t.Load, Gated: t.ours(),
@@ -203,7 +204,7 @@ func (t *trial) verdict() error {
 func (t *trial) compare(ctx context.Context, earlier []picture.Run) picture.Run {
 	i := slices.IndexFunc(earlier, func(r picture.Run) bool { return r.Load == t.Load })
 	if i < 0 {
-		return t.seen() // the earlier one failed
+		return t.seen() // the earlier run failed
 	}
 	rest := time.Duration(earlier[i].Seconds*float64(time.Second)) - time.Since(t.start)
 	_ = wait.PollUntilContextTimeout(ctx, tick, rest, false, func(context.Context) (bool, error) { // it always times out

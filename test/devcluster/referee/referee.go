@@ -1,5 +1,5 @@
-// Package referee watches a cluster and reports pods that were placed in the wrong pool. It asks the scheduler nothing:
-// it compares each placement with the room that the nodes of better pools had at that moment.
+// Package referee watches a cluster and reports pods that were placed in the wrong pool. It does not use the scheduler.
+// It compares each placement with the free capacity that the nodes of preferred pools had at that moment.
 package referee
 
 import (
@@ -79,14 +79,14 @@ type binding struct {
 	gone time.Time
 }
 
-// Misplaced is a pod that went to the wrong pool.
+// Misplaced is a pod that was bound to a node of a wrong pool.
 type Misplaced struct {
 	Pod string
 	// At is when the referee saw the binding.
 	At time.Time
-	// Tier is the index of the tier that the pod went to; -1 if the node is in no tier.
+	// Tier is the index of the tier of the pod's node; -1 if the node is in no tier.
 	Tier int
-	// Why has a complaint for each better tier that had room or could grow.
+	// Why has a complaint for each preferred tier that had free capacity or could grow.
 	Why []string
 }
 
@@ -178,8 +178,8 @@ func (r *Referee) lostPod(uid types.UID, now time.Time) {
 	}
 }
 
-// Judge judges the bindings that are older than BindingLag: by then all bindings of the same moment have been seen. It
-// returns the number of pods that were placed in each tier so far, and all complaints.
+// Judge judges the bindings that are older than BindingLag. By then, the referee has seen all bindings of the same
+// moment. Judge returns the number of pods that were placed in each tier so far, and all complaints.
 func (r *Referee) Judge() ([]int, []string) {
 	now := time.Now()
 	r.mu.Lock()
@@ -201,7 +201,8 @@ func (r *Referee) Judge() ([]int, []string) {
 	return slices.Clone(r.byTier), slices.Clone(r.violations)
 }
 
-// judge returns the index of the tier that the pod went to, or -1, and the complaints about this.
+// judge returns the index of the pod's tier, and the complaints about the pod's placement. If the node is in no tier,
+// the index is -1.
 func (r *Referee) judge(b *binding) (int, []string) {
 	placed := r.tierOf(b.node)
 	if placed < 0 {
@@ -216,14 +217,14 @@ func (r *Referee) judge(b *binding) (int, []string) {
 	return placed, complaints
 }
 
-// Misplaced returns the pods that were judged so far to be in the wrong pool.
+// Misplaced returns the pods that Judge has found in a wrong pool so far.
 func (r *Referee) Misplaced() []Misplaced {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.misplaced)
 }
 
-// Unjudged returns the number of bindings that were seen and are not judged yet.
+// Unjudged returns the number of bindings that Judge has not judged yet.
 func (r *Referee) Unjudged() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,8 +239,8 @@ func (r *Referee) tierOf(node string) int {
 	return slices.IndexFunc(r.tiers, func(t Tier) bool { return t.Owns(seen.node) })
 }
 
-// room returns a complaint if the scheduler should have used the better tier, because a node there had room or, for a
-// burst, because the tier could grow.
+// room returns a complaint if the scheduler should have used the tier with the index better. This is so if a node of
+// that tier had free capacity. For a pod that burst, it is also so if that tier could grow.
 func (r *Referee) room(b *binding, better int, burst bool) string {
 	vms, applicable := 0, false
 	for name, seen := range r.nodes {
@@ -248,7 +249,7 @@ func (r *Referee) room(b *binding, better int, burst bool) string {
 			continue
 		}
 		vms++
-		// It is not known whether the scheduler saw a recent change of a node.
+		// The scheduler may not have seen a recent change of the node.
 		stable := !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag
 		if !seen.gone.IsZero() || !stable || !allowed(b.pod, seen.node) {
 			continue
@@ -274,8 +275,8 @@ func allowed(pod *corev1.Pod, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// fits reports whether the pod would have fit on the node when it was bound, beside all pods that were bound there
-// before or within BindingLag after it.
+// fits reports whether the pod would have fit on the node when the pod was bound. The pods that were bound to the node
+// before, or within BindingLag after the pod, count as running there.
 func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
 	for i := range r.bindings {
@@ -293,8 +294,8 @@ func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	return requests.Cpu().Cmp(cpu) <= 0 && requests.Memory().Cmp(memory) <= 0 && pods > 0
 }
 
-// Stuck returns the pending pods for which a node of a regular tier had room at each call during the last 12 s: they
-// should run.
+// Stuck returns the pending pods that should run: at each call during the last 12 s, a node of a regular tier had room
+// for the pod.
 func (r *Referee) Stuck() []string {
 	now := time.Now()
 	pods, err := r.Pods.List(labels.Everything())

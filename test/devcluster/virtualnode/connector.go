@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 )
 
-// connector is a provider of virtual-kubelet that behaves as azure-aci does. It asks Azure for the state of a pod each
-// time. If it cannot read the answer, GetPod fails, and virtual-kubelet takes the pod for missing.
+// connector is a provider of virtual-kubelet that behaves as azure-aci does. At each call of GetPod, it gets the pod's
+// group from Azure. If it cannot read the group, GetPod fails, and virtual-kubelet treats the pod as missing.
 type connector struct {
 	node       string
 	azure      *azure.Region
@@ -38,7 +38,8 @@ var _ vk.PodNotifier = &connector{}
 
 func groupName(namespace, pod string) string { return namespace + "-" + pod }
 
-// CreatePod puts the pod's group, unless azure-aci itself refuses the pod.
+// CreatePod sends a PUT of the pod's group. If azure-aci would refuse the pod itself, CreatePod returns an error
+// instead.
 func (c *connector) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	spec, err := c.spec(pod)
 	if err != nil {
@@ -54,9 +55,9 @@ func (c *connector) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// beQuiet stops notifications about the pod for the time d: while it is created, and until Kubernetes shows that it was
-// refused. A notification in between would overwrite the refusal, if Azure has made the group all the same. This can
-// happen with azure-aci, too, but it looks only every 5 s.
+// beQuiet stops notifications about the pod for the time d, in which the pod is created or its refusal is written. If
+// Azure has created the group although it refused the PUT, a notification in this time would overwrite the refusal.
+// With azure-aci this is rare, because it polls only every 5 s.
 func (c *connector) beQuiet(pod types.UID, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +84,7 @@ func (c *connector) DeletePod(_ context.Context, pod *corev1.Pod) error {
 	c.azure.Delete(groupName(pod.Namespace, pod.Name))
 	known, err := c.pods.Pods(pod.Namespace).Get(pod.Name)
 	if err != nil {
-		return nil // it is gone from Kubernetes
+		return nil // the pod was deleted from Kubernetes
 	}
 	ended := known.DeepCopy()
 	terminate(&ended.Status, 0, "PodDeleted", "The pod was deleted")
@@ -105,7 +106,7 @@ func terminate(status *corev1.PodStatus, code int32, reason, message string) {
 	}
 }
 
-// group gets the group from Azure. It fails if the answer has no instanceView of the group.
+// group gets the group from Azure. If the response has no instanceView of the group, it fails.
 func (c *connector) group(namespace, name string) (azure.Group, error) {
 	g, err := c.azure.Get(groupName(namespace, name))
 	if refusal := (&azure.Error{}); errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
@@ -119,9 +120,9 @@ func (c *connector) group(namespace, name string) (azure.Group, error) {
 	return g, nil
 }
 
-// GetPod returns the pod of Kubernetes with its status according to Azure. It fails while the containers have no
-// instanceView. If the pod is gone from Kubernetes, it returns a pod that has only the name, so that virtual-kubelet
-// deletes the group.
+// GetPod returns the pod with the status that it has in Azure. While the containers have no instanceView, GetPod fails.
+// If the pod was deleted from Kubernetes, GetPod returns a pod that has only a name, so that virtual-kubelet deletes
+// the group.
 func (c *connector) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	g, err := c.group(namespace, name)
 	if err != nil {
@@ -149,7 +150,7 @@ func (c *connector) GetPodStatus(ctx context.Context, namespace, name string) (*
 	return &pod.Status, nil
 }
 
-// GetPods returns the pods of those groups of this node that can be read.
+// GetPods returns the pods of this node's groups. It leaves out groups that it cannot read.
 func (c *connector) GetPods(ctx context.Context) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	for _, name := range c.azure.List() {

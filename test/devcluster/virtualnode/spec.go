@@ -15,17 +15,17 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 )
 
-// Annotations of pods that say what their containers do.
+// Annotations of pods that control the simulated containers.
 const (
-	// RunsForAnnotation is how long the pod's containers run, such as 2s. Without it they run forever. When they end,
-	// they are restarted if restartPolicy is Always, or if it is OnFailure and the exit code is not 0.
+	// RunsForAnnotation is how long the pod's containers run, such as 2s. Without the annotation, they run forever.
+	// Ended containers restart if restartPolicy is Always. With OnFailure, they restart if the exit code is not 0.
 	RunsForAnnotation = "devcluster.poolpriority.dev/runs-for"
 	// ExitCodeAnnotation is the containers' exit code. Without it the exit code is 0.
 	ExitCodeAnnotation = "devcluster.poolpriority.dev/exit-code"
 )
 
-// spec returns the group that azure-aci asks Azure for. It refuses the pods that azure-aci itself refuses, with
-// azure-aci's messages, which have no error code.
+// spec returns the group that azure-aci would create for the pod. If azure-aci would refuse the pod itself, spec
+// returns azure-aci's message, which has no error code.
 func (c *connector) spec(pod *corev1.Pod) (azure.Spec, error) {
 	spec := azure.Spec{
 		Name: groupName(pod.Namespace, pod.Name), Node: c.node, Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID,
@@ -60,7 +60,7 @@ func readAnnotations(pod *corev1.Pod, spec *azure.Spec) error {
 }
 
 // container returns the container with its resources in cores and GB. Requests are rounded down to multiples of 10m and
-// 100 MB, but are at least that much. A container without requests gets 1 core and 1.5 GB. A memory limit is rounded
+// 100 MB. The minimum is 10m and 100 MB. A container without requests gets 1 core and 1.5 GB. A memory limit is rounded
 // down, too; a CPU limit is not.
 func container(from *corev1.Container) azure.Container {
 	c := azure.Container{Name: from.Name, Image: from.Image, CPU: 1, Memory: 1.5}
@@ -105,7 +105,7 @@ func checkInitContainers(pod *corev1.Pod) error {
 			{c.ReadinessProbe != nil, "readinessProbe"},
 			{hasHook(c), "lifecycle hooks"},
 			{c.StartupProbe != nil, "startupProbe"},
-			{c.RestartPolicy != nil, "restartPolicy"}, // a sidecar; the message for it was not recorded
+			{c.RestartPolicy != nil, "restartPolicy"}, // a sidecar; azure-aci's message for sidecars was not recorded
 		} {
 			if unsupported.has {
 				return errdefs.InvalidInput("azure container instances initContainers do not support " + unsupported.what)

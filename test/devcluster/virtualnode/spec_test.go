@@ -45,7 +45,7 @@ func initContainer(change func(*corev1.Container)) func(*corev1.Pod, *corev1.Con
 	}
 }
 
-// TestRefusedByTheConnector: the connector refuses the pods that azure-aci refuses without asking Azure.
+// TestRefusedByTheConnector: the connector refuses the pods that azure-aci refuses without a request to Azure.
 func TestRefusedByTheConnector(t *testing.T) {
 	const args = "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec."
 	tcp := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}}

@@ -25,7 +25,7 @@ const (
 	exitCodeNotFound = -137
 )
 
-// track looks at the pods' groups at each interval, and notifies virtual-kubelet of changes, until the context ends.
+// track calls look at each interval until the context ends.
 func (c *connector) track(ctx context.Context) {
 	ticker := time.NewTicker(c.interval)
 	defer ticker.Stop()
@@ -41,8 +41,8 @@ func (c *connector) track(ctx context.Context) {
 }
 
 // look notifies virtual-kubelet of the pods whose group has changed since the last notification. told has a key of each
-// pod's group at that time; look returns the new keys. azure-aci notifies each time, and virtual-kubelet drops
-// repetitions, but at our interval this would take much CPU time.
+// group's state at the last notification; look returns the new keys. azure-aci notifies at each poll, and
+// virtual-kubelet drops repetitions. At the short interval of tests, this would take much CPU time.
 func (c *connector) look(told map[types.UID]string) map[types.UID]string {
 	pods, err := c.pods.List(labels.Everything())
 	if err != nil {
@@ -58,7 +58,8 @@ func (c *connector) look(told map[types.UID]string) map[types.UID]string {
 			continue
 		}
 		tells[pod.UID] = says
-		// While a Node is NotReady, the node-lifecycle controller sets its pods to not ready, too. This is undone here.
+		// While a Node is NotReady, the node-lifecycle controller also sets the Node's pods to not ready. The
+		// notification sets them to ready again.
 		if told[pod.UID] != says || pod.Status.Phase != updated.Status.Phase || ready(&pod.Status) != ready(&updated.Status) {
 			c.tell(updated)
 		}
@@ -72,14 +73,14 @@ func ready(status *corev1.PodStatus) bool {
 	})
 }
 
-// given reports whether azure-aci never looks at the pod again, because it has ended, is being deleted, or could not be
-// created.
+// given reports whether azure-aci no longer polls the pod's group. This is so if the pod has ended, is being deleted,
+// or could not be created.
 func given(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.Status.Reason == reasonProviderFailed || pod.DeletionTimestamp != nil
 }
 
-// fetch returns the pod with the status according to its group, and a key of the group's state. It returns nil if there
-// is nothing to report.
+// fetch returns the pod with the status that follows from its group, and a key of the group's state. If there is
+// nothing to report, fetch returns nil.
 func (c *connector) fetch(pod *corev1.Pod) (updated *corev1.Pod, says string) {
 	g, err := c.group(pod.Namespace, pod.Name)
 	if errdefs.IsNotFound(err) && pod.Status.Phase == corev1.PodRunning {
@@ -99,9 +100,9 @@ func (c *connector) fetch(pod *corev1.Pod) (updated *corev1.Pod, says string) {
 	return updated, fmt.Sprint(g.UID, g.State, g.Restarts)
 }
 
-// statusOf returns the pod's status according to its group. As with azure-aci, this replaces the whole status: a pod
-// whose group is in transition or has failed has no conditions, and other pods have the time of their creation as the
-// last transition of Initialized and PodScheduled. It fails if the containers have no instanceView.
+// statusOf returns the status that follows from the pod's group. As with azure-aci, it replaces the whole status. If
+// the group is in transition or has failed, the pod has no conditions. Otherwise the last transition of Initialized and
+// PodScheduled is the pod's creation. If the containers have no instanceView, statusOf fails.
 func statusOf(g *azure.Group, pod *corev1.Pod) (*corev1.PodStatus, error) {
 	if g.View != azure.ViewWaiting {
 		return nil, fmt.Errorf("container %s properties InstanceView cannot be nil", g.Containers[0].Name)

@@ -1,5 +1,6 @@
-// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that treats
-// pods as azure-aci v1.6.4 does. Package azure simulates Azure, which runs on while the connector is stopped.
+// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that handles
+// pods as azure-aci v1.6.4 does. Package azure simulates Azure. The simulated Azure runs on while the connector is
+// stopped.
 package virtualnode
 
 import (
@@ -28,10 +29,10 @@ import (
 // Name is the name that AKS's virtual-node add-on gives its node.
 const Name = "virtual-node-aci-linux"
 
-// DefaultPollInterval is the time between two looks of a connector at its pods' groups. It is 5 s in azure-aci.
+// DefaultPollInterval is the interval at which a connector polls its pods' groups. In azure-aci, the interval is 5 s.
 const DefaultPollInterval = 200 * time.Millisecond
 
-// Options configure a virtual node. The zero value stands for the node of AKS's add-on, with a region of its own.
+// Options configure a virtual node. The zero value means the node of AKS's add-on, with a new region.
 type Options struct {
 	// Name is the name of the Node; the default is the constant Name.
 	Name string
@@ -39,11 +40,10 @@ type Options struct {
 	Labels map[string]string
 	// Azure is the region that the pods run in; the default is a new region.
 	Azure *azure.Region
-	// PollInterval is the time between two looks of the connector at its pods' groups; the default is
-	// DefaultPollInterval.
+	// PollInterval is the interval at which the connector polls its pods' groups; the default is DefaultPollInterval.
 	PollInterval time.Duration
-	// LeaseDuration is the duration of the Node's lease, in whole seconds; the default is 40 s. The lease is renewed
-	// four times in this time.
+	// LeaseDuration is the duration of the Node's lease, in whole seconds; the default is 40 s. The connector renews
+	// the lease four times in this duration.
 	LeaseDuration time.Duration
 }
 
@@ -76,12 +76,12 @@ func New(client kubernetes.Interface, options Options) *Node {
 // Name returns the name of the Node.
 func (n *Node) Name() string { return n.options.Name }
 
-// Azure returns the region that the pods run in. Its settings can be changed at any time. It runs on while the
-// connector is stopped.
+// Azure returns the region that the pods run in. Tests may change the region's settings at any time. The region runs on
+// while the connector is stopped.
 func (n *Node) Azure() *azure.Region { return n.options.Azure }
 
-// Start starts the connector, which makes the Node if there is none, and runs until Stop or the end of the context.
-// Start returns when the connector serves the Node and its pods.
+// Start starts the connector, and returns when the connector serves the Node and its pods. If the Node does not exist,
+// the connector creates it. The connector runs until Stop is called or the context ends.
 func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,9 +108,9 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops the connector as if it were killed: groups run on, their pods' statuses do not change, and the Node
-// becomes NotReady once its lease has not been renewed for the node-lifecycle controller's grace period (50 s, see
-// devcluster's Options.NodeGrace).
+// Stop stops the connector as if it were killed. Groups run on, and the statuses of their pods do not change. The Node
+// becomes NotReady if its lease is not renewed for the node-lifecycle controller's grace period (50 s; see
+// Options.NodeGrace in package devcluster).
 func (n *Node) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,8 +120,8 @@ func (n *Node) Stop() {
 	}
 }
 
-// Restart stops the connector, if it runs, and starts a new one, which knows only what it reads from Kubernetes and
-// Azure. The new one makes the Node again if it was deleted; only a start does so.
+// Restart stops the connector if it runs, and starts a new connector without the state of the old one. If the Node was
+// deleted, the new connector creates it again. A running connector does not create a deleted Node again.
 func (n *Node) Restart(ctx context.Context) error {
 	n.Stop()
 	return n.Start(ctx)
@@ -156,8 +156,8 @@ func (n *Node) object() *corev1.Node {
 	}
 }
 
-// run registers the node and serves it until the context ends. It calls ready once the node and its pods are served,
-// and returns an error if this fails.
+// run registers the node and serves it until the context ends. When the node and its pods are served, it calls ready.
+// If the node cannot be served, it returns an error.
 func (n *Node) run(ctx context.Context, ready func()) error {
 	const resync = time.Minute
 	pods := informers.NewSharedInformerFactoryWithOptions(n.client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -231,14 +231,14 @@ func serve(ctx context.Context, podController *vk.PodController, nodeController 
 }
 
 // onlyFailures returns a rate limiter that delays failed items as virtual-kubelet's default does: by 5 ms, doubled each
-// time, up to 1000 s. The default also limits all items to ten a second, after the first hundred, which would only make
-// tests slow.
+// time, up to 1000 s. The default also limits all items to ten a second after the first hundred. In tests, this limit
+// would only take time.
 func onlyFailures() workqueue.TypedRateLimiter[any] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, 1000*time.Second)
 }
 
-// FailedStart returns the pods of the list that the connector has given up: their creation was refused once, and it
-// never updates their status again.
+// FailedStart returns those of the pods whose creation was refused. The connector never updates the status of such a
+// pod again.
 func FailedStart(pods []corev1.Pod) []corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Status.Reason != reasonProviderFailed })
 }

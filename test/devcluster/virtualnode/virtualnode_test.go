@@ -126,8 +126,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestFailedStart: if a pod is changed while its group cannot be read, virtual-kubelet creates it again. Azure refuses
-// this, and the pod is given up although its group runs.
+// TestFailedStart: if a pod changes while its group cannot be read, virtual-kubelet creates the pod again. Azure
+// refuses the second PUT. The connector then no longer updates the pod, although the group runs.
 func TestFailedStart(t *testing.T) {
 	for name, set := range map[string]func(*azure.Region){
 		"no view":             func(a *azure.Region) { a.SetInstanceView(azure.ViewNone) },
@@ -231,7 +231,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestRestart: a connector knows running pods again after its restart. Only a restart makes a deleted Node again.
+// TestRestart: after a restart, a connector serves the running pods again. Only a restart creates a deleted Node again.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	r.create(plain)
@@ -280,7 +280,7 @@ func TestGroupGone(t *testing.T) {
 	}
 }
 
-// TestDeleted: with a pod its group is deleted, also while it is in transition.
+// TestDeleted: the deletion of a pod deletes its group, even while the group is in transition.
 func TestDeleted(t *testing.T) {
 	for _, view := range []azure.InstanceView{azure.ViewNone, azure.ViewWaiting} {
 		r := newRig(t)

@@ -62,7 +62,8 @@ func (c *Cluster) order(name string, v vm) string {
 	return vm
 }
 
-// raise raises the group's target by one, and also the target that the autoscaler has cached: it knows its own orders.
+// raise raises the group's target by one. It also raises the target that the autoscaler has cached, because the
+// autoscaler's own orders update its cache.
 func (c *Cluster) raise(name string) group {
 	g := c.groups[name]
 	g.target++
@@ -85,7 +86,8 @@ func (c *Cluster) bootTime(g Group) time.Duration {
 	return g.Boot + time.Duration(rand.New(&c.random).Int64N(int64(g.Jitter)))
 }
 
-// register creates the VM's Node. With atOnce, it is ready at once: the cluster begins with it.
+// register creates the VM's Node. With atOnce, the Node is ready at once, because it is one of the cluster's first
+// nodes.
 func (c *Cluster) register(name string, atOnce bool) {
 	v, ok := c.vms[name]
 	if !ok || v.deleting {
@@ -121,7 +123,7 @@ func (c *Cluster) ready(name string) {
 	}
 }
 
-// SetReady sets whether the node is ready, and adds or removes the taint for it.
+// SetReady sets whether the node is ready, and adds or removes the taint for nodes that are not ready.
 func (c *Cluster) SetReady(name string, ready bool) {
 	c.UpdateNode(name, func(node *corev1.Node) {
 		condition := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(c.now)}
@@ -154,7 +156,7 @@ func (c *Cluster) drain(node string) {
 	c.after(wait, vmDeleted, node)
 }
 
-// replacePods deletes the node's pods, and creates new ones as their owners would. It reports whether there were any.
+// replacePods deletes the node's pods, and creates new pods as the owners would. It reports whether the node had pods.
 func (c *Cluster) replacePods(node string) bool {
 	found := false
 	for _, pod := range c.Pods() {
@@ -187,7 +189,7 @@ func (c *Cluster) accept(node string) {
 	c.after(c.options.Linger, nodeGone, node)
 }
 
-// forget deletes the VM and its Node. Pods that are still on it are replaced.
+// forget deletes the VM and its Node. It replaces the pods that are still on the Node.
 func (c *Cluster) forget(node string) {
 	delete(c.vms, node)
 	if c.nodes[node] == nil {

@@ -1,6 +1,6 @@
 // Package simcluster simulates a cluster without processes: a cloud with node groups, nodes, pods, a scheduler that
 // binds pods to VMs, and the simulated autoscaler. The clock moves from event to event. One seed determines everything
-// random. A clone goes on as the original would, so a test can see what would have happened.
+// random. A clone behaves as the original would, so a test can try what would happen.
 package simcluster
 
 import (
@@ -31,17 +31,19 @@ type Options struct {
 	// LoopTime is the time from a loop's start until its status is written. The recorded loops took 0.03 to 0.4 s. In a
 	// large cluster, a loop takes seconds.
 	LoopTime time.Duration
-	// PodTriggers starts a loop at once when a pod becomes unschedulable, as --frequent-loops-enabled does, which is
-	// the default of newer versions. Without it, too, a loop follows at once after a loop that did something.
+	// PodTriggers starts a loop at once when a pod becomes unschedulable, as --frequent-loops-enabled does. Newer
+	// versions of the autoscaler set this flag by default. With or without PodTriggers, a loop follows at once after a
+	// loop that did something.
 	PodTriggers bool
 	// DeleteDelay (--node-delete-delay-after-taint) is the time from a node's taint to the deletion of its VM. The real
 	// autoscaler's default is 5 s. If the node has pods, DrainTime is added.
 	DeleteDelay, DrainTime time.Duration
-	// Linger is how long a Node still exists after the deletion of its VM was accepted and the target fell: minutes on
-	// Azure, 0 with the kwok provider.
+	// Linger is how long a Node still exists after the cloud has accepted the deletion of its VM and lowered the
+	// target. On Azure, Linger is minutes. With the kwok provider, it is 0.
 	Linger time.Duration
-	// SizeCache is how long the autoscaler uses a target before it reads it again. Its own orders change the cached
-	// target, and deletions do not. On Azure it is up to a minute. With 0, each loop reads the target.
+	// SizeCache is how long the autoscaler uses a target before it reads it again. The autoscaler's own orders change
+	// the cached target, and deletions do not. On Azure, SizeCache is up to a minute. With 0, each loop reads the
+	// target.
 	SizeCache time.Duration
 	// SchedulerDelay is the time from a change to the scheduler's next cycle.
 	SchedulerDelay time.Duration
@@ -67,8 +69,8 @@ type Group struct {
 	// Boot is the time from the order to the Node. A random time below Jitter is added. ReadyAfter is the time from the
 	// Node until it is ready.
 	Boot, Jitter, ReadyAfter time.Duration
-	// StartupTaint is the key of a taint that new nodes have until StartupFor after they became ready. It is "" without
-	// such a taint.
+	// StartupTaint is the key of a taint. New nodes keep this taint until StartupFor after they became ready. If
+	// StartupTaint is "", new nodes have no such taint.
 	StartupTaint string
 	StartupFor   time.Duration
 	Fault        Fault
@@ -101,7 +103,8 @@ type Write struct {
 	Status    autoscaler.Status
 }
 
-// Cluster is a simulated cluster. It never changes objects that it has returned: it replaces them.
+// Cluster is a simulated cluster. It never changes an object that it has returned. It replaces the object by a changed
+// copy.
 type Cluster struct {
 	options Options
 	now     time.Time
@@ -186,14 +189,15 @@ func (c *Cluster) Clone() *Cluster {
 // Now returns the cluster's time.
 func (c *Cluster) Now() time.Time { return c.now }
 
-// Loops returns how many loops have ended with a status. It counts the loops of all autoscalers that have run.
+// Loops returns how many loops have ended with a status. It counts the loops of the current autoscaler and of all
+// earlier autoscalers.
 func (c *Cluster) Loops() int { return c.loops }
 
 // Orders returns the orders that the cloud has accepted, oldest first.
 func (c *Cluster) Orders() []Order { return slices.Clone(c.orders) }
 
-// ConfigMap returns the ConfigMap with the autoscaler's status; nil if there is none. Its UID changes when it is
-// created anew, and its resource version with each write.
+// ConfigMap returns the ConfigMap with the autoscaler's status; nil if there is none. If the ConfigMap is created anew,
+// its UID changes. Each write changes its resource version.
 func (c *Cluster) ConfigMap() *corev1.ConfigMap {
 	if c.written == nil {
 		return nil
@@ -206,7 +210,8 @@ func (c *Cluster) ConfigMap() *corev1.ConfigMap {
 	return cm
 }
 
-// Written returns the content of the ConfigMap, and how often it was created; nil if there is none.
+// Written returns the content of the ConfigMap, and how often the ConfigMap was created. If the ConfigMap does not
+// exist, the content is nil.
 func (c *Cluster) Written() (*Write, int) {
 	if c.written == nil {
 		return nil, 0
@@ -215,7 +220,8 @@ func (c *Cluster) Written() (*Write, int) {
 	return &w, c.made
 }
 
-// Writes returns how often the ConfigMap was written. It shows whether the ConfigMap has changed without rendering it.
+// Writes returns how often the ConfigMap was written. With this number, a test sees that the ConfigMap has changed
+// without rendering it.
 func (c *Cluster) Writes() int { return c.writes }
 
 // LastWrite returns the last status that a loop wrote.
@@ -324,7 +330,7 @@ func (c *Cluster) Burst(pod string) {
 	c.UpdatePod(pod, func(p *corev1.Pod) { bind(p, VirtualNode, c.now) })
 }
 
-// Hold makes the pod pending and unschedulable, also if it runs on a node.
+// Hold makes the pod pending and unschedulable, even if it runs on a node.
 func (c *Cluster) Hold(pod string) {
 	c.UpdatePod(pod, func(p *corev1.Pod) {
 		p.Spec.NodeName, p.Status.Phase = "", corev1.PodPending

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// kind is what happens at an event. Events are data, not functions, so that a cluster can be cloned.
+// kind is the kind of an event. Events are data, not functions, so that a cluster can be cloned.
 type kind int
 
 const (
@@ -43,7 +43,7 @@ func (c *Cluster) cancel(kinds ...kind) {
 	c.events = slices.DeleteFunc(c.events, func(e event) bool { return slices.Contains(kinds, e.kind) })
 }
 
-// Next returns the time of the next event; false if there is none.
+// Next returns the time of the next event. If there is no event, it returns false.
 func (c *Cluster) Next() (time.Time, bool) {
 	if len(c.events) == 0 {
 		return time.Time{}, false

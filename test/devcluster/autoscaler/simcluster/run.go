@@ -26,7 +26,8 @@ func (c *Cluster) Start() {
 	c.after(c.options.Autoscaler.ScanInterval, loopBegins, "")
 }
 
-// Kill ends the autoscaler as SIGKILL does. The status stays, and the nodes that it was removing keep their taints.
+// Kill ends the autoscaler as SIGKILL does. The status stays, and the nodes that the autoscaler was removing keep their
+// taints.
 func (c *Cluster) Kill() {
 	c.autoscaler, c.looping, c.triggered = nil, false, false
 	c.cancel(loopBegins, loopEnds, drainBegins, vmDeleted)
@@ -83,7 +84,7 @@ func (c *Cluster) write(status autoscaler.Status, begun time.Time) {
 	c.written = &Write{At: c.now, Begun: begun, Status: status}
 }
 
-// changed starts a cycle of the scheduler after its delay, unless one is due already.
+// changed starts a cycle of the scheduler after SchedulerDelay. If a cycle is due already, changed does nothing.
 func (c *Cluster) changed() {
 	if !slices.ContainsFunc(c.events, func(e event) bool { return e.kind == schedulerLooks }) {
 		c.after(c.options.SchedulerDelay, schedulerLooks, "")
@@ -108,7 +109,8 @@ func (c *Cluster) schedule() {
 	}
 }
 
-// settle binds the pod to the node. Without a node, it marks the pod as unschedulable, unless it is marked already.
+// settle binds the pod to the node. If node is "", it marks the pod as unschedulable. A pod that is marked already is
+// left unchanged.
 func (c *Cluster) settle(pod *corev1.Pod, node string) {
 	if node == "" && len(pod.Status.Conditions) > 0 {
 		return

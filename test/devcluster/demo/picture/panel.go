@@ -99,7 +99,7 @@ func (p *panel) asked() {
 	p.text("end", p.x1, p.level(float64(replicas))-6, fmt.Sprintf("%d replicas asked for", replicas))
 }
 
-// glance is how many seconds after a placement the step that shows it may begin.
+// glance is a number of seconds. The step that shows a placement begins at most this long after the placement.
 const glance = 0.1
 
 // crosses marks the wrong placements, each on the highest pod of its pool that has no mark yet.
@@ -124,7 +124,7 @@ func (p *panel) crosses() {
 	p.path("cross", d)
 }
 
-// names writes beside each band its name and its last number. The names do not overlap.
+// names writes the name and the last number of each band beside the band. The names do not overlap.
 func (p *panel) names(bands []band) {
 	y := podsBottom + lineHeight
 	for i, b := range bands {
@@ -148,7 +148,7 @@ func (p *panel) vms() {
 	p.text("", p.x1+labelGap, 353, fmt.Sprintf("%d of %d", sum(p.last().VMs), most))
 }
 
-// gate draws when the gate was closed and open.
+// gate draws the times at which the gate was closed and open.
 func (p *panel) gate() {
 	end := "none"
 	if p.Gated {

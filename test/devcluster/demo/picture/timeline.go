@@ -7,7 +7,7 @@ import "slices"
 // The states of the gate. The gate has no state before it has decided for a pod.
 const Closed, Open = "closed", "open"
 
-// Timeline has what was seen of all runs. It is the content of demo.json.
+// Timeline has the observations of all runs. It is the content of demo.json.
 type Timeline struct {
 	// Title and Note are the two lines at the top of the picture.
 	Title string `json:"title"`
@@ -19,15 +19,15 @@ type Timeline struct {
 type Run struct {
 	// Title names the cluster's scheduler.
 	Title string `json:"title"`
-	// Load names the workload: runs with the same one can be compared.
+	// Load is the name of the workload. Runs with the same Load can be compared.
 	Load string `json:"load"`
-	// Gated says that the scheduler has a gate.
+	// Gated is set if the scheduler has a gate.
 	Gated bool `json:"gated"`
-	// Pools are in order, the most preferred first: two of VMs, and the virtual node.
+	// Pools are the pools, the most preferred first. There are two pools of VMs, and the virtual node.
 	Pools []Pool `json:"pools"`
 	// Seconds is how long the run took.
 	Seconds float64 `json:"seconds"`
-	// Steps are in the order of time. There is at least one.
+	// Steps are in the order of time. A run has at least one step.
 	Steps []Step `json:"steps"`
 	// Wrong are the placements that the referee found wrong, because a better pool had room or could grow. They are in
 	// the order of time.
@@ -43,7 +43,7 @@ type Pool struct {
 
 // Step is the state of the cluster from a time on until the next step. Pods and VMs have a number for each pool.
 type Step struct {
-	// Seconds is the time since the first replica was asked for.
+	// Seconds is the time since the demo first requested a replica.
 	Seconds  float64 `json:"seconds"`
 	Replicas int     `json:"replicas"` // asked for
 	Pods     []int   `json:"pods"`     // bound to a node of the pool
