@@ -487,8 +487,8 @@ func TestStarting(t *testing.T) {
 	is("where no pod is late, one of 14 minutes", 1)
 }
 
-// TestStartIsDatedBack: once a pod runs, the connector reports the pod's creation as the time of its binding. The start
-// of a pod that had waited for the pool opens the pool all the same. A pod that has started stays started, unless it is
+// TestStartIsDatedBack: once a pod runs, the connector reports the pod's creation as the time of its binding. If
+// the pod had waited while the pool was closed, its start still opens the pool. A pod that has started stays started, unless it is
 // refused.
 func TestStartIsDatedBack(t *testing.T) {
 	breaker := New(NewRules(15 * time.Minute))

@@ -33,7 +33,7 @@ var (
 	gateDecisions = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "gate_decisions_total",
-		Help:      "Decisions of the gate, one for each burst pool in each scheduling cycle, by pool, decision (open or closed) and the code of the reason.",
+		Help:      "Decisions of the gate: each scheduling cycle counts one decision for each burst pool. The label decision is open or closed.",
 	}, []string{"pool", "decision", "reason"})
 
 	placementsTotal = metrics.NewCounterVec(&metrics.CounterOpts{

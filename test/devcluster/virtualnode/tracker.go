@@ -25,7 +25,7 @@ const (
 	exitCodeNotFound = -137
 )
 
-// track calls look at each interval until the context ends.
+// track runs until the context ends. Once in each interval, it calls the method look.
 func (c *connector) track(ctx context.Context) {
 	ticker := time.NewTicker(c.interval)
 	defer ticker.Stop()
