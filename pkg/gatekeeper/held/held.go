@@ -185,8 +185,8 @@ type Pod struct {
 	Budget bool
 	// Reservation is the pod's reservation; empty if it has none.
 	Reservation Reservation
-	// WaitsForRollout is the time at which the pod's wait for other pods of its rollout began. Only pods that were still
-	// running then count. It is zero if the pod never waited for such pods.
+	// WaitsForRollout is the time at which the pod's wait for other pods of its rollout began. Only pods that were not
+	// terminating then count. It is zero if the pod never waited for such pods.
 	WaitsForRollout time.Time
 }
 
