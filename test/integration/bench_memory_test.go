@@ -15,10 +15,16 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the in-tree plugins only. Both
-// run the same binary on the same control plane.
+// BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the in-tree plugins only, on
+// clusters of three sizes. Both run the same binary on the same control plane.
 func BenchmarkMemory(b *testing.B) {
-	const nodes, podsPerNode, rounds = 5000, 10, 5
+	for _, nodes := range []int{10, 500, 5000} {
+		b.Run(fmt.Sprintf("%d_nodes", nodes), func(b *testing.B) { benchmarkMemory(b, nodes) })
+	}
+}
+
+func benchmarkMemory(b *testing.B, nodes int) {
+	const podsPerNode, rounds = 10, 3
 	c := startCrowd(b)
 	c.populate(nodes, podsPerNode)
 	controller := c.control("testdata/no-leader-election.yaml")
