@@ -129,7 +129,7 @@ func TestLateIsRefused(t *testing.T) {
 	}
 }
 
-// TestRecall: pods that were refused while no scheduler ran count once, as of their binding.
+// TestRecall: a pod that was refused while no scheduler ran counts once, at the time of its binding.
 func TestRecall(t *testing.T) {
 	refused := func(name string, cause refusal.Cause, age time.Duration) Pod {
 		return Pod{UID: types.UID(name), Namespace: "ns", Owner: "ns/job", TemplateKey: "t-" + name, CountsFailures: true, Bound: begin.Add(-age), Refusal: &refusal.Refusal{Code: "C", Cause: cause}}

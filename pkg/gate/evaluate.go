@@ -73,7 +73,7 @@ type evaluation struct {
 	// clock is when the pod began to wait for a scale-up. came is when a node that fits the pod last became usable. The
 	// method clocks computes both.
 	clock, came time.Time
-	// earlier is the combined verdict of all regular pools and the pod's Wait.
+	// earlier combines the verdicts of all regular pools with the verdict of the pod's Wait.
 	earlier Verdict
 }
 

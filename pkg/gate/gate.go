@@ -75,8 +75,9 @@ type Request struct {
 	// IgnoredUntil is when autoscalers last ignored the pod, for example because it was nominated to a node; zero if
 	// they never ignored the pod.
 	IgnoredUntil time.Time
-	// Declined returns the times at which node groups declined pods with the same AutoscalerKey, by DeclineKey. The
-	// gate calls Declined only for node groups that can grow. nil means that no node group has declined such a pod.
+	// Declined returns when each node group last declined a pod with the request's AutoscalerKey. The map's keys are
+	// DeclineKeys. The gate calls Declined only for node groups that can grow. nil means that no node group has
+	// declined such a pod.
 	Declined func() map[string]time.Time
 	// AzureFiles is the result of Volumes.AzureFiles for the pod.
 	AzureFiles bool
@@ -148,8 +149,7 @@ type Verdict struct {
 	Trial bool
 	// Quota is the number of pods of the pod's owner for which the gate is open; 0 means no limit.
 	Quota int
-	// Observed is set if the gate is open only because of mode: Observe. Reason is then why mode: Enforce would close
-	// the gate.
+	// Observed is set if only "mode: Observe" opened the gate. Reason then says why "mode: Enforce" would have closed it.
 	Observed bool
 }
 

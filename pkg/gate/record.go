@@ -17,8 +17,7 @@ const DecisionAnnotation = "poolpriority.dev/decision"
 type Record struct {
 	// Reason is the code of the verdict's reason.
 	Reason string `json:"reason"`
-	// Observed is set if the gate was open only because of mode: Observe. Reason is then why mode: Enforce would have
-	// closed the gate.
+	// Observed is set if only "mode: Observe" opened the gate. Reason then says why "mode: Enforce" would have closed it.
 	Observed bool `json:"observed,omitempty"`
 	// Waited is how long the pod was unschedulable, formatted as a time.Duration; empty if the pod was never
 	// unschedulable.

@@ -22,8 +22,8 @@ import (
 // at once.
 const slowEnd = "example.com/slow-end"
 
-// with returns the path of a copy of the configuration, with a line added to the plugin's arguments.
-func with(t *testing.T, config, line string) string {
+// withLine returns the path of a copy of the configuration that has one more line in the plugin's arguments.
+func withLine(t *testing.T, config, line string) string {
 	t.Helper()
 	return replaced(t, config, "      pools:", "      "+line+"\n      pools:")
 }
@@ -72,7 +72,7 @@ type rolled struct {
 }
 
 // TestRollout updates 20 pods that fill the VMs, with a surge of 25 %. If maxUnavailable is not 0, at most one pod
-// bursts. If maxUnavailable is 0, at most the surge bursts, and Return brings these pods back. For comparison, each
+// bursts. If maxUnavailable is 0, at most as many pods burst as the surge allows, and Return brings them back. For comparison, each
 // case also runs with holdSurge: false.
 func TestRollout(t *testing.T) {
 	t.Parallel()
@@ -154,7 +154,7 @@ func TestRollout(t *testing.T) {
 				})
 				t.Run("not held", func(t *testing.T) {
 					t.Parallel()
-					free = roll(t, with(t, fixed, "scaleIn: {holdSurge: false}"), tc.maxUnavailable, false, tc.apps...)
+					free = roll(t, withLine(t, fixed, "scaleIn: {holdSurge: false}"), tc.maxUnavailable, false, tc.apps...)
 				})
 			})
 			t.Logf("pods that burst in a rollout of 20: %d in %v; %d in %v if the surge is not held", held.burst, held.took, free.burst, free.took)

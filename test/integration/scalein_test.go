@@ -78,7 +78,7 @@ func TestScaleIn(t *testing.T) {
 				})
 				t.Run("without", func(t *testing.T) {
 					t.Parallel()
-					without = play(t, with(t, aksConfig, "scaleIn: {podDeletionCost: false}"), tc.app, tc.cpu, tc.from, tc.to, tc.full)
+					without = play(t, withLine(t, aksConfig, "scaleIn: {podDeletionCost: false}"), tc.app, tc.cpu, tc.from, tc.to, tc.full)
 				})
 			})
 			t.Logf("%d to %d: all survivors are on VMs %d of %d times with our costs, %d of %d without", tc.from, tc.to, ours, *rounds, without, *rounds)

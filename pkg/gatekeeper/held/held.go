@@ -399,9 +399,9 @@ func (p *heldPod) withoutConditionUntil() time.Time {
 // nameOf returns the pod's namespace/name, the key by which the scheduler activates pods.
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// each calls do for each held pod with the lock held. After every syncChunk pods, each releases the lock for a moment,
-// and entries may change. do must therefore copy the fields that it keeps. do may also keep the pointer to the entry.
-// If h.pods later has a different pointer for the pod, the pod was held again.
+// each calls the function do for each held pod, under the lock. After every syncChunk pods, the lock is released for a
+// moment, and entries may change. The function do must therefore copy the fields that it keeps. It may also keep the
+// pointer to the entry. If h.pods later has a different pointer for the pod, the pod was held again.
 func (h *Pods) each(do func(types.UID, *heldPod)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,9 +46,9 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 		return err
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { c.see(obj, false) },
-		UpdateFunc: func(_, obj any) { c.see(obj, false) },
-		DeleteFunc: func(obj any) { c.see(obj, true) },
+		AddFunc:    func(obj any) { c.process(obj, false) },
+		UpdateFunc: func(_, obj any) { c.process(obj, false) },
+		DeleteFunc: func(obj any) { c.process(obj, true) },
 	})
 	return err
 }
@@ -62,8 +62,8 @@ func (c *nodeClaims) fail(err error) {
 	}
 }
 
-// see processes a NodeClaim that was added, changed or deleted.
-func (c *nodeClaims) see(obj any, gone bool) {
+// process passes on a NodeClaim that was added, changed or deleted.
+func (c *nodeClaims) process(obj any, gone bool) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}
