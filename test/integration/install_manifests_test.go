@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -110,6 +111,10 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 			var config map[string]any
 			must.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
 			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
+		}
+		if object.GetKind() == "FlowSchema" { // kustomize gives it a namespace, which the API server ignores
+			object.SetNamespace("")
+			key = "FlowSchema /" + object.GetName()
 		}
 		text := must.Get(yaml.Marshal(object.Object))(t)
 		all[key] = strings.ReplaceAll(string(text), "image: registry.example.com/pool-priority-scheduler:v0.1.0-kubernetes1.35", "image: pool-priority-scheduler")
@@ -298,6 +303,12 @@ func TestNamespaceAndNames(t *testing.T) {
 			t.Errorf("%q: the namespace is part of the installation: %t, want %t", text, got, want)
 		}
 	}
+	green := plain(t, kustomize(t, kustomization(t, "namespace: green-system\nnamePrefix: green-\nresources: [MANIFESTS/overlays/aks]\n", nil)))["FlowSchema /green-pool-priority-leases"]
+	for _, account := range []string{"green-pool-priority-scheduler", "green-pool-priority-controller"} {
+		if !strings.Contains(green, "name: "+account+"\n        namespace: green-system\n") {
+			t.Errorf("with namespace and namePrefix, the FlowSchema is not for %s: %s", account, green)
+		}
+	}
 	diff := cmp.Diff(plain(t, kustomize(t, kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n", nil))), plain(t, helm(t, "--namespace", elsewhere)))
 	if diff != "" {
 		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
@@ -393,6 +404,10 @@ func TestInstall(t *testing.T) {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			t.Errorf("ClusterRole %s is left", role.Name)
 		}
+	}
+	schemas, err := e.Client.FlowcontrolV1().FlowSchemas().List(e.ctx, metav1.ListOptions{})
+	if err != nil || slices.ContainsFunc(schemas.Items, func(s flowcontrolv1.FlowSchema) bool { return strings.HasPrefix(s.Name, "pool-priority") }) {
+		t.Errorf("FlowSchemas are left: %v, %v", schemas, err)
 	}
 	policies, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
 	if err != nil || len(policies.Items) > 0 {
