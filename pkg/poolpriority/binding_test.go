@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,20 +130,14 @@ func (f *withClient) SharedInformerFactory() informers.SharedInformerFactory { r
 // TestOwnLimiters: while status patches have exhausted the rate limiter of the scheduler's client, a pod is bound and
 // the state is published without delay.
 func TestOwnLimiters(t *testing.T) {
-	read, published := make(chan bool, 100), make(chan bool, 100)
+	var last atomic.Value // the method of the last request for the published state
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch ofState := strings.HasSuffix(r.URL.Path, "/configmaps/pool-priority-status"); {
-		case ofState && r.Method == http.MethodGet:
-			read <- true
+		ofState := strings.HasSuffix(r.URL.Path, "/configmaps/pool-priority-status")
+		if ofState {
+			last.Store(r.Method)
+		}
+		if ofState && r.Method == http.MethodGet || r.URL.Query().Has("watch") {
 			http.NotFound(w, r)
-			return
-		case ofState:
-			published <- true
-		case r.URL.Query().Has("sendInitialEvents"):
-			w.WriteHeader(http.StatusUnprocessableEntity) // informers then list instead
-			return
-		case r.URL.Query().Has("watch"):
-			<-r.Context().Done()
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -158,7 +153,7 @@ func TestOwnLimiters(t *testing.T) {
 	handle := &withClient{h.sched.Profiles[ourProfile], config, client, informers.NewSharedInformerFactory(h.client, 0)}
 	plugin := must.Get(NewFactory(leadership).New(h.ctx, args, handle))(t)
 	handle.shared.Start(h.ctx.Done())
-	<-read // the gatekeeper has started
+	h.eventually("the gatekeeper has started", func() bool { return last.Load() == http.MethodGet })
 	for range 60 {
 		go func() {
 			_, _ = client.CoreV1().Pods("default").Patch(h.ctx, "held", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
@@ -168,16 +163,10 @@ func TestOwnLimiters(t *testing.T) {
 	leadership.Extend(time.Now().Add(time.Hour))
 	ctx, cancel := context.WithTimeout(h.ctx, 2*time.Second)
 	defer cancel()
-	state := framework.NewCycleState()
-	state.Write(stateKey, &cycle{worst: anyRank})
-	if status := plugin.(fwk.BindPlugin).Bind(ctx, state, pod("p").Obj(), "user"); !status.IsSuccess() {
+	if status := plugin.(fwk.BindPlugin).Bind(ctx, framework.NewCycleState(), pod("p").Obj(), "user"); !status.IsSuccess() {
 		t.Error("the binding waits behind the patches:", status.AsError())
 	}
-	select {
-	case <-published:
-	case <-time.After(5 * time.Second):
-		t.Error("the publication waits behind the patches")
-	}
+	h.eventually("the state is published", func() bool { return last.Load() == http.MethodPatch })
 }
 
 // TestMentionKind: each kind of workload that deletion costs do nothing for is mentioned once.
