@@ -1,12 +1,12 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -135,8 +135,7 @@ func TestBusyAPIServer(t *testing.T) {
 
 	silent := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = silent.Close() })
-	busy := strings.ReplaceAll(string(must.ReadFile(t, "testdata/busy.yaml")), "SILENT", silent.Addr().String())
-	must.NoError(t, e.ApplyFile(e.ctx, must.WriteFile(t, "busy.yaml", []byte(busy))))
+	must.NoError(t, e.ApplyFile(e.ctx, must.WriteFile(t, "busy.yaml", bytes.ReplaceAll(must.ReadFile(t, "testdata/busy.yaml"), []byte("SILENT"), []byte(silent.Addr().String())))))
 	users, config := make([]typedcorev1.ConfigMapInterface, 400), rest.CopyConfig(e.Config)
 	for i := range users { // not as the administrator, whose requests are exempt from priority and fairness
 		config.Impersonate = rest.ImpersonationConfig{UserName: fmt.Sprintf("system:serviceaccount:%s:busy-%d", namespace, i), Groups: []string{"system:serviceaccounts", "system:authenticated"}}
