@@ -22,6 +22,7 @@ for name in least-rights tenants; do
 done
 install -m 644 manifests/components/network-policy/networkpolicy.yaml charts/pool-priority-scheduler/files/network-policy.yaml
 install -m 644 manifests/components/opt-in/policy.yaml charts/pool-priority-scheduler/files/opt-in.yaml
+install -m 644 manifests/base/flowschema.yaml charts/pool-priority-scheduler/files/
 install -m 644 hack/kubernetes/released charts/pool-priority-scheduler/files/
 # The chart's monitoring and alerts are those of the manifests, too. The ServiceMonitor of Azure is the same in another
 # API group.

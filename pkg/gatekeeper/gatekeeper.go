@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -141,7 +142,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	g.publisher = publishing.New(publishing.Config{
-		Args: config.Args, Pools: config.Pools, Client: config.Client, Clock: config.Clock,
+		Args: config.Args, Pools: config.Pools, Client: config.Client.CoreV1(), Clock: config.Clock,
 		Identity: config.Identity, Version: config.Version, SchedulerName: config.SchedulerName,
 		Held: g.held, Declines: g.declines, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
 	})
@@ -176,6 +177,12 @@ func (g *Gatekeeper) Lead() {
 // EndsWith sets the function that reports whether this scheduler's leadership has ended. Callers must call EndsWith
 // before Run and Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
+
+// PublishWith sets the client that reads and writes the published state. By default, this is Config.Client. Callers must
+// call PublishWith before Run.
+func (g *Gatekeeper) PublishWith(client typedcorev1.ConfigMapsGetter) {
+	g.publisher.PublishWith(client)
+}
 
 // leads reports whether this scheduler is the leader and its leadership has not ended.
 func (g *Gatekeeper) leads() bool {

@@ -81,7 +81,7 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	g := w.Gatekeeper
 	client := fake.NewClientset()
 	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
-	g.publisher = publishing.New(publishing.Config{Args: w.config.Args, Client: client})
+	g.publisher = publishing.New(publishing.Config{Args: w.config.Args, Client: client.CoreV1()})
 	now := w.clock.Now()
 	g.leading.Store(true)
 	for _, tc := range []struct {

@@ -19,7 +19,7 @@ var ErrNotLeading = errors.New("this scheduler's lease has expired: another sche
 // Leadership tracks the lease of this process. If a process or its machine is paused for longer than the lease lasts,
 // the process resumes with a stale cache. Leader election notices the lost lease only later. Until then, the process
 // could bind pods to nodes that another leader has filled meanwhile. Therefore the process binds pods only before its
-// lease expires. It never renews an expired lease, and has to restart. Bound and Pods of a nil Leadership set no limit.
+// lease expires. It never renews an expired lease, and has to restart. Bound of a nil Leadership sets no limit.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context
@@ -100,14 +100,11 @@ func (l *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	return bounded, func() { stop(); cancel(nil) }, nil
 }
 
-// Pods returns a client for pods. The client is made from config and uses the rate limiter of shared. After the rate
-// limiter has let a request pass, the client checks the leadership again. If l or config is nil, Pods returns shared.
-func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interface) (typedcorev1.PodsGetter, error) {
-	if l == nil || config == nil {
-		return shared, nil
-	}
+// Client returns a client with its own rate limiter, so that its requests do not wait behind other requests of this
+// process. After the rate limiter has let a write pass, the client checks the leadership again, as Fence does.
+func (l *Leadership) Client(config *rest.Config, qps float32, burst int) (*typedcorev1.CoreV1Client, error) {
 	config = rest.CopyConfig(config)
-	config.RateLimiter = shared.RESTClient().GetRateLimiter()
+	config.QPS, config.Burst, config.RateLimiter = qps, burst, nil
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &fence{next: next, leadership: l} })
 	return typedcorev1.NewForConfig(config)
 }
@@ -125,20 +122,19 @@ func (l *Leadership) Fence(client rest.Interface) error {
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	c.Client.Transport = &fence{next: next, leadership: l, reads: true}
+	c.Client.Transport = &fence{next: next, leadership: l}
 	return nil
 }
 
-// fence is a RoundTripper that rejects requests while the process does not lead.
+// fence is a RoundTripper that rejects all requests but GET while the process does not lead.
 type fence struct {
 	next       http.RoundTripper
 	leadership *Leadership
-	reads      bool // GET requests always pass
 }
 
 // RoundTrip implements http.RoundTripper.
 func (f *fence) RoundTrip(request *http.Request) (*http.Response, error) {
-	if f.reads && request.Method == http.MethodGet {
+	if request.Method == http.MethodGet {
 		return f.next.RoundTrip(request)
 	}
 	if err := f.leadership.check(); err != nil {

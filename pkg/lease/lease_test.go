@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"poolpriority.dev/scheduler/test/must"
@@ -96,10 +95,8 @@ func TestBindMany(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Success"}`))
 	}))
 	defer server.Close()
-	config := &rest.Config{Host: server.URL, QPS: 20, Burst: 1}
-	client := must.Get(typedcorev1.NewForConfig(config))(t)
 	l := NewLeadership()
-	pods := must.Get(l.Pods(config, client))(t)
+	pods := must.Get(l.Client(&rest.Config{Host: server.URL}, 20, 1))(t)
 	const many, lease = 40, time.Second // two seconds' worth of bindings; a busy machine may keep the renewals waiting
 	l.Extend(time.Now().Add(lease))
 	bind := func(n int, results chan<- error) {
@@ -166,8 +163,13 @@ func TestFenceOfAllThatChanges(t *testing.T) {
 	client := must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL}))(t)
 	l := NewLeadership()
 	must.NoError(t, l.Fence(client.CoreV1().RESTClient()))
+	own := must.Get(l.Client(&rest.Config{Host: server.URL}, 5, 10))(t)
 	remove := func() error {
-		return client.CoreV1().Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{})
+		err := client.CoreV1().Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{})
+		if ofOwn := own.Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{}); errors.Is(ofOwn, ErrNotLeading) != errors.Is(err, ErrNotLeading) {
+			t.Errorf("a client with its own limiter: %v; others: %v", ofOwn, err)
+		}
+		return err
 	}
 	if err := remove(); !errors.Is(err, ErrNotLeading) {
 		t.Errorf("before the lease: %v", err)
@@ -183,10 +185,11 @@ func TestFenceOfAllThatChanges(t *testing.T) {
 	if err := client.AppsV1().Deployments("default").Delete(t.Context(), "d", metav1.DeleteOptions{}); !errors.Is(err, ErrNotLeading) {
 		t.Errorf("another group of the client's after the lease: %v", err)
 	}
-	if _, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil {
-		t.Errorf("reading after the lease: %v", err)
+	_, err := own.Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+	if _, ofClient := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); ofClient != nil || err != nil {
+		t.Errorf("reading after the lease: %v, %v", ofClient, err)
 	}
-	if got := strings.Join(methods, " "); got != "DELETE GET" {
+	if got := strings.Join(methods, " "); got != "DELETE DELETE GET GET" {
 		t.Errorf("the API server was asked %s", got)
 	}
 	if err := l.Fence(fake.NewClientset().CoreV1().RESTClient()); err == nil {

@@ -3,6 +3,11 @@ package poolpriority
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,8 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -102,6 +113,60 @@ func TestBindAfterTheLease(t *testing.T) {
 			t.Errorf("the API server was asked: %v", action)
 		}
 	}
+}
+
+// withClient is a framework with another client, made from config, and with other informers.
+type withClient struct {
+	framework.Framework
+	config *rest.Config
+	client kubernetes.Interface
+	shared informers.SharedInformerFactory
+}
+
+func (f *withClient) KubeConfig() *rest.Config                               { return f.config }
+func (f *withClient) ClientSet() kubernetes.Interface                        { return f.client }
+func (f *withClient) SharedInformerFactory() informers.SharedInformerFactory { return f.shared }
+
+// TestOwnLimiters: while status patches have exhausted the rate limiter of the scheduler's client, a pod is bound and
+// the state is published without delay.
+func TestOwnLimiters(t *testing.T) {
+	var last atomic.Value // the method of the last request for the published state
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ofState := strings.HasSuffix(r.URL.Path, "/configmaps/pool-priority-status")
+		if ofState {
+			last.Store(r.Method)
+		}
+		if ofState && r.Method == http.MethodGet || r.URL.Query().Has("watch") {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"metadata":{"resourceVersion":"1"}}`)) // any list, and any written object
+	}))
+	t.Cleanup(server.Close)
+	cfg := aks(t)
+	h := newHarness(t, cfg)
+	config := &rest.Config{Host: server.URL, QPS: 0.1, Burst: 30}
+	client := must.Get(kubernetes.NewForConfig(config))(t)
+	leadership := lease.NewLeadership()
+	args := cfg.Profiles[0].PluginConfig[slices.IndexFunc(cfg.Profiles[0].PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == Name })].Args
+	handle := &withClient{h.sched.Profiles[ourProfile], config, client, informers.NewSharedInformerFactory(h.client, 0)}
+	plugin := must.Get(NewFactory(leadership).New(h.ctx, args, handle))(t)
+	handle.shared.Start(h.ctx.Done())
+	h.eventually("the gatekeeper has started", func() bool { return last.Load() == http.MethodGet })
+	for range 60 {
+		go func() {
+			_, _ = client.CoreV1().Pods("default").Patch(h.ctx, "held", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+		}()
+	}
+	h.eventually("patches wait for the limiter", func() bool { return !client.CoreV1().RESTClient().GetRateLimiter().TryAccept() })
+	leadership.Extend(time.Now().Add(time.Hour))
+	ctx, cancel := context.WithTimeout(h.ctx, 2*time.Second)
+	defer cancel()
+	if status := plugin.(fwk.BindPlugin).Bind(ctx, framework.NewCycleState(), pod("p").Obj(), "user"); !status.IsSuccess() {
+		t.Error("the binding waits behind the patches:", status.AsError())
+	}
+	h.eventually("the state is published", func() bool { return last.Load() == http.MethodPatch })
 }
 
 // TestMentionKind: each kind of workload that deletion costs do nothing for is mentioned once.

@@ -86,6 +86,9 @@ const (
 
 	// stateKey is the key of the plugin's own data (type cycle) in CycleState.
 	stateKey = "PreFilter" + Name
+
+	// publishQPS and publishBurst limit the requests for the published state, which is written once a second at most.
+	publishQPS, publishBurst = 5, 10
 )
 
 // Name returns the name of the plugin.
@@ -180,8 +183,17 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 		return nil, err
 	}
 	pl.leadership = f.leadership
-	if pl.binder, err = f.leadership.Pods(handle.KubeConfig(), handle.ClientSet().CoreV1()); err != nil {
-		return nil, fmt.Errorf("making the client that binds pods: %w", err)
+	if config := handle.KubeConfig(); config != nil {
+		if pl.binder, err = f.leadership.Client(config, config.QPS, config.Burst); err != nil {
+			return nil, fmt.Errorf("making the client that binds pods: %w", err)
+		}
+		if pl.gatekeeper != nil {
+			publisher, err := f.leadership.Client(config, publishQPS, publishBurst)
+			if err != nil {
+				return nil, fmt.Errorf("making the client that publishes the state: %w", err)
+			}
+			pl.gatekeeper.PublishWith(publisher)
+		}
 	}
 	f.plugin, f.profile = pl, pl.handle.ProfileName()
 	if pl.gatekeeper != nil {

@@ -110,8 +110,8 @@ func TestChartValues(t *testing.T) {
 		t.Errorf("the ServiceAccounts among %v", slices.Sorted(maps.Keys(objects)))
 	}
 	for key, object := range objects {
-		if strings.HasSuffix(object.GetKind(), "RoleBinding") {
-			subjects := fmt.Sprint(object.Object["subjects"])
+		if kind := object.GetKind(); kind == "FlowSchema" || strings.HasSuffix(kind, "RoleBinding") {
+			subjects := fmt.Sprint(object.Object["subjects"], object.Object["spec"])
 			if strings.Contains(subjects, "pool-priority-scheduler") || strings.Contains(subjects, "pool-priority-controller") {
 				t.Errorf("%s is for %s", key, subjects)
 			}
@@ -122,9 +122,9 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("%s: %v: %s", set, err, out)
 		}
 	}
-	for _, set := range []string{"image.tag=v1", "cleanup.enabled=false", "affinity=null", "tolerations=null", "scheduler.resources=null", "scheduler.serviceAccount=null", "cleanup=null", "x-anchor.a=1"} {
+	for _, set := range []string{"image.tag=v1", "cleanup.enabled=false", "flowSchema.enabled=false", "affinity=null", "tolerations=null", "scheduler.resources=null", "scheduler.serviceAccount=null", "cleanup=null", "x-anchor.a=1"} {
 		out, err := tool(t, "helm", "template", "pool-priority", chart, "--kube-version", "1.35.4", ourImage, "--set", set)
-		if off := set == "cleanup.enabled=false"; err != nil || strings.Contains(out, "kind: Job") == off {
+		if err != nil || strings.Contains(out, "kind: Job") == (set == "cleanup.enabled=false") || strings.Contains(out, "kind: FlowSchema") == (set == "flowSchema.enabled=false") {
 			t.Errorf("%s: %v: %s", set, err, out)
 		}
 	}

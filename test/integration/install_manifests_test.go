@@ -111,6 +111,10 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 			must.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
 			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
 		}
+		if object.GetKind() == "FlowSchema" { // kustomize gives it a namespace, which the API server ignores
+			object.SetNamespace("")
+			key = "FlowSchema /" + object.GetName()
+		}
 		text := must.Get(yaml.Marshal(object.Object))(t)
 		all[key] = strings.ReplaceAll(string(text), "image: registry.example.com/pool-priority-scheduler:v0.1.0-kubernetes1.35", "image: pool-priority-scheduler")
 	}
@@ -299,6 +303,10 @@ func TestNamespaceAndNames(t *testing.T) {
 			t.Errorf("%q: the namespace is part of the installation: %t, want %t", text, got, want)
 		}
 	}
+	green := plain(t, kustomize(t, kustomization(t, "namespace: green-system\nnamePrefix: green-\nresources: [MANIFESTS/overlays/aks]\n", nil)))["FlowSchema /green-pool-priority-leases"]
+	if strings.Count(green, "name: green-pool-priority-") != 3 || strings.Count(green, "namespace: green-system") != 2 {
+		t.Errorf("with a namePrefix, a FlowSchema does not have it in its name and those of two accounts:\n%s", green)
+	}
 	diff := cmp.Diff(plain(t, kustomize(t, kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n", nil))), plain(t, helm(t, "--namespace", elsewhere)))
 	if diff != "" {
 		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
@@ -395,6 +403,9 @@ func TestInstall(t *testing.T) {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			t.Errorf("ClusterRole %s is left", role.Name)
 		}
+	}
+	if out, err := tool(t, "kubectl", kubeConfig, "get", "flowschemas", "--output=name"); err != nil || strings.Contains(out, "pool-priority") {
+		t.Errorf("FlowSchemas are left: %v: %s", err, out)
 	}
 	policies, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
 	if err != nil || len(policies.Items) > 0 {

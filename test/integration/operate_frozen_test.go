@@ -1,7 +1,10 @@
 package integration
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -12,6 +15,8 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/devcluster"
@@ -102,4 +107,51 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	if after := survivors(); !slices.Equal(after, left) {
 		e.Errorf("%d pods are left after the leader was thawed, %d before", len(after), len(left))
 	}
+}
+
+// TestBusyAPIServer: while requests of other ServiceAccounts fill the priority level workload-low, the scheduler and the
+// controller keep their leases for 20 s, and a pod is bound. Without our FlowSchemas, neither renews its lease within
+// renewDeadline, 7 s, because the renewals wait among these requests: both processes end.
+func TestBusyAPIServer(t *testing.T) {
+	t.Parallel()
+	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)},
+		APIServerArgs: []string{"--max-requests-inflight=20", "--max-mutating-requests-inflight=10"}})
+	must.NoError(t, e.ApplyFile(e.ctx, root+"/manifests/base/flowschema.yaml"))
+	e.schedule("testdata/failover.yaml", suite.UserTier(1), suite.VirtualTier())
+	e.control("testdata/failover.yaml")
+	renewed := func() string {
+		for _, name := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
+			lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			if age := time.Since(lease.Spec.RenewTime.Time); *lease.Spec.LeaseTransitions > 0 || age > 7*time.Second {
+				return fmt.Sprintf("the lease %s was renewed %v ago, and changed its holder %d times", name, age, *lease.Spec.LeaseTransitions)
+			}
+		}
+		return ""
+	}
+	e.Eventually(20*time.Second, renewed)
+
+	silent := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { _ = silent.Close() })
+	must.NoError(t, e.ApplyFile(e.ctx, must.WriteFile(t, "busy.yaml", bytes.ReplaceAll(must.ReadFile(t, "testdata/busy.yaml"), []byte("SILENT"), []byte(silent.Addr().String())))))
+	users, config := make([]typedcorev1.ConfigMapInterface, 400), rest.CopyConfig(e.Config)
+	for i := range users { // not as the administrator, whose requests are exempt from priority and fairness
+		config.Impersonate = rest.ImpersonationConfig{UserName: fmt.Sprintf("system:serviceaccount:%s:busy-%d", namespace, i), Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+		users[i] = must.Get(typedcorev1.NewForConfig(config))(t).ConfigMaps(namespace)
+		go func() {
+			for e.ctx.Err() == nil {
+				_, _ = users[i].Create(e.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "dry"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			}
+		}()
+	}
+	e.Stays(20*time.Second, renewed)
+	ctx, cancel := context.WithTimeout(e.ctx, 7*time.Second)
+	defer cancel()
+	if _, err := users[0].List(ctx, metav1.ListOptions{}); err == nil {
+		t.Fatal("the API server is not busy: it answered another ServiceAccount")
+	}
+	e.Create(suite.Deployment("web", 1, "100m"))
+	e.Lands(10*time.Second, "web", map[string]int{"userpool": 1})
 }

@@ -141,6 +141,9 @@ in the build for 1.35 only. A kube-scheduler may be at most one minor version ol
 {{- $_ := set $object.metadata "labels" (include "pool-priority-scheduler.labels" (dict "root" $root "name" "pool-priority-scheduler" "labels" $object.metadata.labels) | fromYaml) }}
 {{- with $annotations }}{{- $_ := set $object.metadata "annotations" . }}{{- end }}
 {{- range $subject := $object.subjects }}{{- with index $accounts .name }}{{- $_ := set $subject "name" . }}{{- end }}{{- end }}
+{{- if eq $object.kind "FlowSchema" }}{{- range $object.spec.rules }}{{- range .subjects }}
+{{- $_ := set .serviceAccount "name" (index $accounts .serviceAccount.name) }}
+{{- end }}{{- end }}{{- end }}
 ---
 {{ toYaml $object }}
 {{ end }}

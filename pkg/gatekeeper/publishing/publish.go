@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/metrics"
@@ -56,7 +55,7 @@ var Failures = metrics.NewCounter(&metrics.CounterOpts{
 type Config struct {
 	Args                             *configv1.PoolPriorityArgs
 	Pools                            pool.List
-	Client                           kubernetes.Interface
+	Client                           typedcorev1.ConfigMapsGetter
 	Clock                            clock.WithTicker
 	Identity, Version, SchedulerName string
 
@@ -96,8 +95,11 @@ func New(config Config) *Publisher {
 }
 
 func (p *Publisher) client() typedcorev1.ConfigMapInterface {
-	return p.config.Client.CoreV1().ConfigMaps(p.namespace)
+	return p.config.Client.ConfigMaps(p.namespace)
 }
+
+// PublishWith replaces the client of Config. Callers must call it before Run and Load.
+func (p *Publisher) PublishWith(client typedcorev1.ConfigMapsGetter) { p.config.Client = client }
 
 // Load returns the published status, or nil if there is none. If only a part of the status can be read, Load returns
 // this part together with an error.

@@ -48,7 +48,7 @@ func TestPublisher(t *testing.T) {
 	})
 	fakeClock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	config := configOf(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"agentpool": "userpool"}}})
-	config.Client, config.Clock = client, fakeClock
+	config.Client, config.Clock = client.CoreV1(), fakeClock
 	p := New(config)
 	if s, err := p.Load(ctx); s != nil || err != nil {
 		t.Fatalf("Load() = %v, %v before anything was published", s, err)
@@ -125,7 +125,7 @@ func TestStopInTheMiddleOfAWrite(t *testing.T) {
 		return true, nil, context.Canceled
 	})
 	config := configOf(t)
-	config.Client, config.Clock = client, clock.RealClock{}
+	config.Client, config.Clock = client.CoreV1(), clock.RealClock{}
 	p := New(config)
 	p.Submit(reportOf(nodegroups.Full))
 	p.Run(ctx)

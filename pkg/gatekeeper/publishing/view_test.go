@@ -29,7 +29,7 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}}
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
-	return Config{Args: args, Pools: pools, Client: fake.NewClientset(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New(),
+	return Config{Args: args, Pools: pools, Client: fake.NewClientset().CoreV1(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New(),
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
 }
 
