@@ -174,49 +174,102 @@ func testView() *View {
 	}
 }
 
-// TestLargeView: parts that make the View too large are left out, the least important first, and LeftOut names them.
-func TestLargeView(t *testing.T) {
+// TestFit: parts for which the ConfigMap is too small are left out, the least important first. LeftOut counts them.
+func TestFit(t *testing.T) {
+	uids := func(n int, do func(uid types.UID, at time.Time)) {
+		for i := range n {
+			do(types.UID(fmt.Sprintf("5b8f3c0a-aaaa-4d6e-9f5e-%012d", i)), now.Add(time.Duration(i)*time.Second))
+		}
+	}
+	waits := func(s *Status, n int) {
+		s.View.Waits = map[types.UID]Wait{}
+		uids(n, func(uid types.UID, at time.Time) { s.View.Waits[uid] = Wait{Unschedulable: at} })
+	}
+	refusals := func(s *Status, n int) {
+		m := breaker.Memory{State: breaker.Refusing, Templates: map[string]breaker.Template{}}
+		uids(n, func(uid types.UID, at time.Time) {
+			m.Counted = append(m.Counted, uid)
+			m.Templates[string(uid)] = breaker.Template{Message: strings.Repeat("x", 100), At: at}
+		})
+		s.Memory.BurstPools = map[string]breaker.Memory{"aci": m}
+	}
+	clocks := func(s *Status, n int) {
+		s.Memory.Unschedulable = map[types.UID]time.Time{}
+		uids(n, func(uid types.UID, at time.Time) { s.Memory.Unschedulable[uid] = at })
+	}
+	oldest, newest := types.UID("5b8f3c0a-aaaa-4d6e-9f5e-000000000000"), "5b8f3c0a-aaaa-4d6e-9f5e-000000003999"
 	for _, tc := range []struct {
 		name  string
-		enter func(v *View)
+		enter func(s *Status)
 		want  []string
+		kept  func(s *Status) bool
 	}{
-		{"small", func(*View) {}, nil},
-		{"many pods wait", func(v *View) {
-			v.Waits = map[types.UID]Wait{}
-			for i := range 10000 {
-				v.Waits[types.UID(fmt.Sprint(i))] = Wait{Unschedulable: now.Add(-time.Duration(i) * time.Second)}
-			}
-		}, []string{"waits"}},
-		{"many kinds of pods", func(v *View) {
-			v.Declines = map[string]gate.Decline{}
+		{"small", func(s *Status) { waits(s, 1000); refusals(s, 500); clocks(s, 1000) }, nil, func(s *Status) bool { return len(s.View.Waits) == 1000 && len(s.Problems) == 0 }},
+		{"many kinds of pods", func(s *Status) {
+			s.View.Declines = map[string]gate.Decline{}
 			for i := range 20000 {
-				v.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
+				s.View.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
 			}
-		}, []string{"declines"}},
-		{"many kinds of nodes", func(v *View) {
-			g := &v.Capacity.Pools[0].Groups[0]
-			for i := range 5000 {
-				g.NodeTemplates = append(g.NodeTemplates, nodegroups.NodeTemplate{Labels: map[string]string{"timestamp": strings.Repeat("x", 100) + fmt.Sprint(i)}})
-			}
-		}, []string{"declines", "shapes"}},
+			waits(s, 1000)
+		}, []string{"20002 details"}, func(s *Status) bool { return len(s.View.Waits) == 1000 }},
+		{"many pods wait", func(s *Status) { waits(s, 10000); refusals(s, 500) }, []string{"2 details", "6300 waits"},
+			func(s *Status) bool { return !s.View.Waits[oldest].Unschedulable.IsZero() }},
+		{"many refusals", func(s *Status) { waits(s, 100); refusals(s, 4000); clocks(s, 1000) }, []string{"2 details", "100 waits", "7200 refusals"},
+			func(s *Status) bool {
+				m := s.Memory.BurstPools["aci"]
+				return m.State == breaker.Refusing && len(m.Counted) == 400 && m.Templates[newest].Message != "" && len(s.Memory.Unschedulable) == 1000
+			}},
+		{"many clocks", func(s *Status) { refusals(s, 500); clocks(s, 20000) }, []string{"2 details", "1000 refusals", "13400 clocks"},
+			func(s *Status) bool {
+				return !s.Memory.Unschedulable[oldest].IsZero() && s.Memory.BurstPools["aci"].State == breaker.Refusing && len(s.Problems) == 1
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			v := testView()
-			tc.enter(v)
-			data := must.Get(v.Encode(now))(t)
-			if len(data) > maxView {
-				t.Errorf("%d bytes", len(data))
+			s := &Status{View: testView()}
+			s.View.Usage = make([]Usage, 1)
+			tc.enter(s)
+			before := must.Get(s.Encode())(t)
+			got := s.Fit()
+			if n := got.size(); n > 700<<10 {
+				t.Errorf("%d bytes", n)
 			}
-			got := must.Get(DecodeView(data))(t)
-			if !slices.Equal(got.LeftOut, tc.want) {
-				t.Errorf("left out: %v, want %v", got.LeftOut, tc.want)
+			if diff := cmp.Diff(tc.want, got.LeftOut); diff != "" || !slices.Equal(got.View.LeftOut, got.LeftOut) {
+				t.Errorf("left out (-want,+got):\n%s", diff)
 			}
-			if len(v.Waits) > 0 && (len(got.Waits) != maxWaits || got.Waits["9999"].Unschedulable.IsZero()) {
-				t.Errorf("%d of the pods that wait, and not those that have waited longest", len(got.Waits))
+			if !tc.kept(got) {
+				t.Error("what is kept is wrong")
 			}
-			if v.LeftOut != nil {
-				t.Error("the view itself was changed")
+			if diff := cmp.Diff(before, must.Get(s.Encode())(t)); diff != "" {
+				t.Error("the status itself was changed")
+			}
+		})
+	}
+}
+
+// TestDecisive: the number of held pods, their waits and what was left out are not urgent. The clocks for the next
+// leader are.
+func TestDecisive(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(s *Status)
+		want   bool
+	}{
+		{"held pods", func(s *Status) { s.View.Held = Held{Total: 3, Oldest: now, By: []HeldBy{{Pool: "user", Pods: 3}}} }, false},
+		{"waits", func(s *Status) { s.View.Waits = map[types.UID]Wait{"a": {Unschedulable: now}} }, false},
+		{"usage", func(s *Status) { s.View.Usage = []Usage{{Pods: 1}, {}} }, false},
+		{"left out", func(s *Status) { s.LeftOut, s.View.LeftOut = []string{"3 clocks"}, []string{"3 clocks"} }, false},
+		{"clocks", func(s *Status) { s.Memory.Unschedulable = map[types.UID]time.Time{"a": now} }, true},
+		{"a pool's state", func(s *Status) { s.View.Capacity.Pools[0].State = nodegroups.Full }, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			of := func(change func(*Status)) map[string]string {
+				s := &Status{View: testView()}
+				s.View.Held.Total = 2
+				change(s)
+				return must.Get(s.Decisive().Encode())(t)
+			}
+			if diff := cmp.Diff(of(func(*Status) {}), of(tc.change)); (diff != "") != tc.want {
+				t.Errorf("decisive: %v, want %v\n%s", diff != "", tc.want, diff)
 			}
 		})
 	}

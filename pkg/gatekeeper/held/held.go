@@ -312,29 +312,25 @@ func (h *Pods) Count() int {
 	return len(h.pods)
 }
 
-// UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. It returns
-// at most the n oldest times, for two groups of pods. The first group are held pods whose condition shows an earlier
-// time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second group
-// are pods that are not held and last failed for such a reason, for example an incomplete gang. The gang may become
-// complete while no scheduler leads.
-func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
+// UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. The times
+// are rounded up to seconds. There are two groups of pods. The first group are held pods whose condition shows an
+// earlier time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second
+// group are pods that are not held and last failed for such a reason, for example a missing PVC. The PVC may appear
+// while no scheduler leads.
+func (h *Pods) UnknownToAPI() map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var uids []types.UID
+	known := map[types.UID]time.Time{}
+	add := func(uid types.UID) { known[uid] = h.latest(uid).Add(time.Second - 1).Truncate(time.Second).UTC() }
 	for uid, entry := range h.pods {
 		if c := gate.ScheduledCondition(entry.pod); c != nil && h.latest(uid).Sub(c.LastTransitionTime.Time) > clockTolerance {
-			uids = append(uids, uid)
+			add(uid)
 		}
 	}
 	for uid, c := range h.clocks {
 		if _, held := h.pods[uid]; c.stopped && !held {
-			uids = append(uids, uid)
+			add(uid)
 		}
-	}
-	slices.SortFunc(uids, func(a, b types.UID) int { return h.latest(a).Compare(h.latest(b)) })
-	known := map[types.UID]time.Time{}
-	for _, uid := range uids[:min(n, len(uids))] {
-		known[uid] = h.latest(uid)
 	}
 	return known
 }

@@ -171,12 +171,9 @@ func TestUnknownToAPI(t *testing.T) {
 	h.Add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now)
 	h.Add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now.Add(time.Minute))
 	h.Update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
-	got := h.UnknownToAPI(10)
+	got := h.UnknownToAPI()
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
-	}
-	if got := h.UnknownToAPI(1); len(got) != 1 || got["gated"].IsZero() {
-		t.Errorf("unknownToAPI(1) = %v, want the one that waits for longer", got)
 	}
 }
 
@@ -297,11 +294,11 @@ func TestClocks(t *testing.T) {
 			check("without room since", got.NoRoom, tc.noRoom)
 			check("ignored until", got.Ignored, tc.ignored)
 			if got.NoRoom.IsZero() {
-				check("published since, without being held", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
+				check("published since, without being held", h.UnknownToAPI()[p.UID], tc.publishedAsOf)
 				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // the API server has the condition by now
 			}
 			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
-			check("published since", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
+			check("published since", h.UnknownToAPI()[p.UID], tc.publishedAsOf)
 			h.Remove(p.UID)
 			if len(h.clocks) != 0 {
 				t.Error("something is left of its clock")
