@@ -23,6 +23,12 @@ import (
 // PodGroupLabel.
 const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 
+// InGang reports whether the pod is a member of a gang.
+func InGang(pod *corev1.Pod) bool {
+	_, labelled := pod.Labels[podGroupLabel]
+	return labelled || compat.InPodGroup(pod)
+}
+
 // Autoscaler returns the pod's key for autoscalers and for the gate. If an autoscaler does not scale up for a pod, it
 // does not scale up for any other pod with the same key. The key covers all fields that the autoscaler's simulated
 // Filters and its pod list read, including the priority and the autoscaler's own annotations, and the result of
@@ -30,7 +36,7 @@ const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 // volumes or on a gang.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 	s := &pod.Spec
-	if _, gang := pod.Labels[podGroupLabel]; gang || compat.InPodGroup(pod) || len(s.ResourceClaims) > 0 {
+	if InGang(pod) || len(s.ResourceClaims) > 0 {
 		return ""
 	}
 	for i := range s.Volumes {

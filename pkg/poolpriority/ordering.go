@@ -33,6 +33,7 @@ type cycle struct {
 	narrowed    bool             // worst is the best rank that has a feasible node
 	widened     bool             // nodes of all ranks pass, because narrowed cycles failed
 	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
+	rejected    bool             // another PreFilter plugin rejected the pod, and no node was checked
 	pool        int              // the pool of that rank
 	found       sets.Set[string] // nodes of that rank; at least one is feasible
 	decision    gate.Decision
@@ -128,7 +129,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if errors.Is(err, errRejected) {
 		// Either a PreFilter plugin rejects the pod in the outer run, too, and Filter will not be called, or something
 		// changed between the runs. No node may be used while the best rank is unknown. PostFilter requeues the pod.
-		if pl.strict {
+		if c.rejected = true; pl.strict {
 			c.worst = noRank
 		}
 		return nil

@@ -178,8 +178,7 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	request := gate.Request{Pod: pod, Burst: v.Burst}
 	wait, known := v.Waits[pod.UID]
 	if !known {
-		wait.Unschedulable = gate.UnschedulableSince(pod)
-		wait.NoRoom = wait.Unschedulable
+		wait.Unschedulable, wait.NoRoom = gate.UnschedulableSince(pod), gate.NoRoomSince(pod)
 	}
 	if pod.Status.NominatedNodeName != "" {
 		wait.Ignored = now

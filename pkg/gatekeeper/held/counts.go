@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -49,7 +50,7 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
 		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.Unschedulable)
 		by[entry.reason]++
-		if said := gate.UnschedulableSince(entry.pod); !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero()) {
+		if said := gate.UnschedulableSince(entry.pod); alike.InGang(entry.pod) || !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero()) {
 			waits[uid] = published.Wait{Unschedulable: w.Unschedulable.UTC(), NoRoom: w.NoRoom, Ignored: w.Ignored}
 		}
 	})
