@@ -25,16 +25,13 @@ type narrowing struct {
 // feasible node.
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
-	c, err := readCycle(state)
 	if !status.IsSuccess() {
 		if n.pl.gatekeeper != nil {
 			n.pl.gatekeeper.Release(pod.UID)
 		}
-		if err == nil {
-			c.rejected = true
-		}
 		return result, status, plugins
 	}
+	c, err := readCycle(state)
 	if err != nil {
 		return result, fwk.AsStatus(err), plugins
 	}
@@ -43,6 +40,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 			return result, status, plugins
 		}
 	}
+	c.rejected = false
 	var recalled *diagnosis
 	err = n.pl.choose(ctx, c, pod, func() (*search, error) {
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)

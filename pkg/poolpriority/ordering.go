@@ -33,7 +33,7 @@ type cycle struct {
 	narrowed    bool             // worst is the best rank that has a feasible node
 	widened     bool             // nodes of all ranks pass, because narrowed cycles failed
 	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
-	rejected    bool             // another PreFilter plugin rejected the pod, and no node was checked
+	rejected    bool             // no node is checked: another PreFilter plugin rejected the pod, or narrowing.go has not run yet
 	pool        int              // the pool of that rank
 	found       sets.Set[string] // nodes of that rank; at least one is feasible
 	decision    gate.Decision
@@ -86,7 +86,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		return nil, nil
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
-	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
+	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes, rejected: pl.wrapped}
 	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()

@@ -181,7 +181,7 @@ func (s *Status) Encode() (map[string]string, error) {
 	if s.View != nil {
 		view, err := s.View.Encode(s.Memory.Written)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("encoding the view: %w", err)
 		}
 		data[ViewKey] = string(view)
 	}

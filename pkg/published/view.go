@@ -104,11 +104,7 @@ type HeldBy struct {
 func (v *View) Encode(written time.Time) ([]byte, error) {
 	c := *v
 	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, utc(written)
-	data, err := json.Marshal(&c)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the view: %w", err)
-	}
-	return data, nil
+	return json.Marshal(&c)
 }
 
 // quiet returns the View without the fields that change at every evaluation of the pools. While pods are held, it drops

@@ -176,70 +176,50 @@ func testView() *View {
 
 // TestFit: parts for which the ConfigMap is too small are left out, the least important first. LeftOut counts them.
 func TestFit(t *testing.T) {
-	uids := func(n int, do func(uid types.UID, at time.Time)) {
-		for i := range n {
-			do(types.UID(fmt.Sprintf("5b8f3c0a-aaaa-4d6e-9f5e-%012d", i)), now.Add(time.Duration(i)*time.Second))
-		}
-	}
-	waits := func(s *Status, n int) {
-		s.View.Waits = map[types.UID]Wait{}
-		uids(n, func(uid types.UID, at time.Time) { s.View.Waits[uid] = Wait{Unschedulable: at} })
-	}
-	refusals := func(s *Status, n int) {
-		m := breaker.Memory{State: breaker.Refusing, Templates: map[string]breaker.Template{}}
-		uids(n, func(uid types.UID, at time.Time) {
-			m.Counted = append(m.Counted, uid)
-			m.Templates[string(uid)] = breaker.Template{Message: strings.Repeat("x", 100), At: at}
-		})
-		s.Memory.BurstPools = map[string]breaker.Memory{"aci": m}
-	}
-	clocks := func(s *Status, n int) {
-		s.Memory.Unschedulable = map[types.UID]time.Time{}
-		uids(n, func(uid types.UID, at time.Time) { s.Memory.Unschedulable[uid] = at })
-	}
-	oldest, newest := types.UID("5b8f3c0a-aaaa-4d6e-9f5e-000000000000"), "5b8f3c0a-aaaa-4d6e-9f5e-000000003999"
+	uid := func(i int) types.UID { return types.UID(fmt.Sprintf("5b8f3c0a-aaaa-4d6e-9f5e-%012d", i)) }
 	for _, tc := range []struct {
-		name  string
-		enter func(s *Status)
-		want  []string
-		kept  func(s *Status) bool
+		name                                      string
+		declines, waits, refusals, clocks         int
+		keptWaits, keptRefusals, keptClocks, left int
+		want                                      []string
 	}{
-		{"small", func(s *Status) { waits(s, 1000); refusals(s, 500); clocks(s, 1000) }, nil, func(s *Status) bool { return len(s.View.Waits) == 1000 && len(s.Problems) == 0 }},
-		{"many kinds of pods", func(s *Status) {
-			s.View.Declines = map[string]gate.Decline{}
-			for i := range 20000 {
-				s.View.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
-			}
-			waits(s, 1000)
-		}, []string{"20002 details"}, func(s *Status) bool { return len(s.View.Waits) == 1000 }},
-		{"many pods wait", func(s *Status) { waits(s, 10000); refusals(s, 500) }, []string{"2 details", "6300 waits"},
-			func(s *Status) bool { return !s.View.Waits[oldest].Unschedulable.IsZero() }},
-		{"many refusals", func(s *Status) { waits(s, 100); refusals(s, 4000); clocks(s, 1000) }, []string{"2 details", "100 waits", "7200 refusals"},
-			func(s *Status) bool {
-				m := s.Memory.BurstPools["aci"]
-				return m.State == breaker.Refusing && len(m.Counted) == 400 && m.Templates[newest].Message != "" && len(s.Memory.Unschedulable) == 1000
-			}},
-		{"many clocks", func(s *Status) { refusals(s, 500); clocks(s, 20000) }, []string{"2 details", "1000 refusals", "13400 clocks"},
-			func(s *Status) bool {
-				return !s.Memory.Unschedulable[oldest].IsZero() && s.Memory.BurstPools["aci"].State == breaker.Refusing && len(s.Problems) == 1
-			}},
+		{"small", 500, 1000, 500, 1000, 1000, 500, 1000, 0, nil},
+		{"many kinds of pods", 20000, 1000, 0, 0, 1000, 0, 0, 1, []string{"20001 details"}},
+		{"many pods wait", 0, 10000, 500, 0, 4000, 500, 0, 1, []string{"1 details", "6000 waits"}},
+		{"many refusals", 0, 100, 3500, 1000, 0, 350, 1000, 1, []string{"1 details", "100 waits", "3150 refusals"}},
+		{"many clocks", 0, 0, 500, 20000, 0, 0, 6600, 1, []string{"1 details", "500 refusals", "13400 clocks"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &Status{View: testView()}
-			s.View.Usage = make([]Usage, 1)
-			tc.enter(s)
-			before := must.Get(s.Encode())(t)
-			got := s.Fit()
-			if n := got.size(); n > 700<<10 {
-				t.Errorf("%d bytes", n)
+			pool := breaker.Memory{State: breaker.Refusing, Templates: map[string]breaker.Template{}}
+			s := &Status{View: testView(), Memory: Memory{Unschedulable: map[types.UID]time.Time{}, BurstPools: map[string]breaker.Memory{"aci": pool}}}
+			s.View.Declines, s.View.Waits = map[string]gate.Decline{}, map[types.UID]Wait{}
+			for i := range max(tc.declines, tc.waits, tc.refusals, tc.clocks) {
+				at := now.Add(time.Duration(i) * time.Second)
+				if i < tc.declines {
+					s.View.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
+				}
+				if i < tc.waits {
+					s.View.Waits[uid(i)] = Wait{Unschedulable: at}
+				}
+				if i < tc.refusals {
+					pool.Templates[string(uid(i))] = breaker.Template{Message: strings.Repeat("x", 100), At: at}
+				}
+				if i < tc.clocks {
+					s.Memory.Unschedulable[uid(i)] = at
+				}
 			}
-			if diff := cmp.Diff(tc.want, got.LeftOut); diff != "" || !slices.Equal(got.View.LeftOut, got.LeftOut) {
-				t.Errorf("left out (-want,+got):\n%s", diff)
+			before, got := must.Get(s.Encode())(t), s.Fit()
+			m := got.Memory.BurstPools["aci"]
+			if diff := cmp.Diff(tc.want, got.LeftOut); diff != "" || !slices.Equal(got.View.LeftOut, got.LeftOut) || len(got.Problems) != tc.left {
+				t.Errorf("left out (-want,+got), with problems %q:\n%s", got.Problems, diff)
 			}
-			if !tc.kept(got) {
-				t.Error("what is kept is wrong")
+			_, newest := m.Templates[string(uid(tc.refusals-1))]
+			_, oldest := got.Memory.Unschedulable[uid(0)]
+			if len(got.View.Waits) != tc.keptWaits || len(m.Templates) != tc.keptRefusals || len(got.Memory.Unschedulable) != tc.keptClocks ||
+				newest != (tc.keptRefusals > 0) || oldest != (tc.keptClocks > 0) || m.State != breaker.Refusing || got.size() > 700<<10 {
+				t.Errorf("kept %d waits, %d refusals (the newest: %v), %d clocks (the oldest: %v)", len(got.View.Waits), len(m.Templates), newest, len(got.Memory.Unschedulable), oldest)
 			}
-			if diff := cmp.Diff(before, must.Get(s.Encode())(t)); diff != "" {
+			if !cmp.Equal(before, must.Get(s.Encode())(t)) {
 				t.Error("the status itself was changed")
 			}
 		})
@@ -249,29 +229,21 @@ func TestFit(t *testing.T) {
 // TestDecisive: the number of held pods, their waits and what was left out are not urgent. The clocks for the next
 // leader are.
 func TestDecisive(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		change func(s *Status)
-		want   bool
-	}{
-		{"held pods", func(s *Status) { s.View.Held = Held{Total: 3, Oldest: now, By: []HeldBy{{Pool: "user", Pods: 3}}} }, false},
-		{"waits", func(s *Status) { s.View.Waits = map[types.UID]Wait{"a": {Unschedulable: now}} }, false},
-		{"usage", func(s *Status) { s.View.Usage = []Usage{{Pods: 1}, {}} }, false},
-		{"left out", func(s *Status) { s.LeftOut, s.View.LeftOut = []string{"3 clocks"}, []string{"3 clocks"} }, false},
-		{"clocks", func(s *Status) { s.Memory.Unschedulable = map[types.UID]time.Time{"a": now} }, true},
-		{"a pool's state", func(s *Status) { s.View.Capacity.Pools[0].State = nodegroups.Full }, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			of := func(change func(*Status)) map[string]string {
-				s := &Status{View: testView()}
-				s.View.Held.Total = 2
-				change(s)
-				return must.Get(s.Decisive().Encode())(t)
-			}
-			if diff := cmp.Diff(of(func(*Status) {}), of(tc.change)); (diff != "") != tc.want {
-				t.Errorf("decisive: %v, want %v\n%s", diff != "", tc.want, diff)
-			}
-		})
+	of := func(clocks map[types.UID]time.Time, change func(*Status)) map[string]string {
+		s := &Status{View: testView(), Memory: Memory{Unschedulable: clocks}}
+		s.View.Held.Total = 2
+		change(s)
+		return must.Get(s.Decisive().Encode())(t)
+	}
+	same := func(*Status) {}
+	if diff := cmp.Diff(of(nil, same), of(nil, func(s *Status) {
+		s.View.Held, s.View.Waits = Held{Total: 3, Oldest: now, By: []HeldBy{{Pool: "user", Pods: 3}}}, map[types.UID]Wait{"a": {Unschedulable: now}}
+		s.LeftOut, s.View.LeftOut, s.View.Usage = []string{"3 clocks"}, []string{"3 clocks"}, []Usage{{Pods: 1}, {}}
+	})); diff != "" {
+		t.Errorf("figures are decisive:\n%s", diff)
+	}
+	if cmp.Equal(of(nil, same), of(map[types.UID]time.Time{"a": now}, same)) {
+		t.Error("clocks are not decisive")
 	}
 }
 
