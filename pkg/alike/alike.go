@@ -24,6 +24,12 @@ import (
 // PodGroupLabel.
 const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 
+// InGang reports whether the pod is a member of a gang.
+func InGang(pod *corev1.Pod) bool {
+	_, labelled := pod.Labels[podGroupLabel]
+	return labelled || compat.InPodGroup(pod)
+}
+
 // Autoscaler returns the pod's key for autoscalers and for the gate. If an autoscaler does not scale up for a pod, it
 // does not scale up for any other pod with the same key. The key covers all fields of the pod that the autoscaler reads
 // when it lists pods and simulates Filter plugins. These include the priority and the autoscaler's own annotations. The
@@ -31,7 +37,7 @@ const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 // resource claims or on a gang, the key is empty.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 	s := &pod.Spec
-	if _, gang := pod.Labels[podGroupLabel]; gang || compat.InPodGroup(pod) || len(s.ResourceClaims) > 0 {
+	if InGang(pod) || len(s.ResourceClaims) > 0 {
 		return ""
 	}
 	for i := range s.Volumes {

@@ -88,6 +88,17 @@ func (b *Breaker) Memory() Memory {
 	return m
 }
 
+// DropOldest drops most refusals, the oldest first, and returns how many.
+func (m *Memory) DropOldest() int {
+	count := func() int { return len(m.Failures) + len(m.Counted) + len(m.Slow) + len(m.Templates) }
+	all, keep := count(), max(len(m.Failures), len(m.Counted), len(m.Slow), len(m.Templates))/10
+	m.Failures, m.Counted = m.Failures[max(0, len(m.Failures)-keep):], m.Counted[max(0, len(m.Counted)-keep):]
+	m.Slow, m.Templates = maps.Clone(m.Slow), maps.Clone(m.Templates)
+	trim(m.Slow, keep, func(uid types.UID, x Lateness) (time.Time, string) { return x.At, string(uid) })
+	trim(m.Templates, keep, func(key string, x Template) (time.Time, string) { return x.At, key })
+	return all - count()
+}
+
 // Restore sets the state of a new Breaker at the time now from the Memory of the previous leader. The Memory comes from
 // a ConfigMap that others can change, so Restore drops or limits impossible values.
 func (b *Breaker) Restore(m Memory, now time.Time) {

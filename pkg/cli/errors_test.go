@@ -49,7 +49,7 @@ func TestLess(t *testing.T) {
 		{"no-rights", growing(t).published(0), []string{"get "}, [][]string{nil, {"explain", held}, {"pods"}, {"version"}, {"dump", "-"}}},
 		{"no-leader", growing(t).published(3*time.Minute + 20*time.Second), nil, some},
 		{"newer", with(foreign.published(0), "poolpriority.dev/v1alpha1", "poolpriority.dev/v1beta1"), nil, some},
-		{"left-out", with(growing(t).published(0), `"held":`, `"leftOut":["waits","shapes"],"held":`), nil, some},
+		{"left-out", with(growing(t).published(0), `"held":`, `"leftOut":["53 details","5300 waits"],"held":`), nil, some},
 		{"garbage", with(growing(t).published(0), `{`, `<html>`), nil, append([][]string{{"version"}, {"pods"}}, some...)},
 		{"half", with(growing(t).published(0), `"capacity":{"pools"`, `"capacity":{"pool"`), nil, some},
 		{"empty", func() *corev1.ConfigMap { cm := growing(t).published(0); cm.Data = nil; return cm }(), nil, some},

@@ -54,6 +54,15 @@ func UnschedulableSince(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
+// NoRoomSince returns since when the pod has lacked resources, by its condition alone; zero if unknown. A member of a
+// gang may be unschedulable only because the gang is incomplete.
+func NoRoomSince(pod *corev1.Pod) time.Time {
+	if alike.InGang(pod) {
+		return time.Time{}
+	}
+	return UnschedulableSince(pod)
+}
+
 // ScheduledCondition returns the pod's condition PodScheduled, or nil.
 func ScheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {

@@ -301,10 +301,11 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 
 // Failed records when the pod became unschedulable. If the pod had scheduling gates, the time in its condition
 // PodScheduled is too early. wantsRoom is set if the cycle checked the nodes and the pod fits none of them. wantsRoom
-// is not set if an earlier step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing.
+// is not set if another step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing. If
+// the pod was assumed on a node, it has the node's name.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
-	if g.current(pod) == nil {
+	if current := g.current(pod); current == nil || current.Spec.NodeName != "" {
 		g.forget(pod.UID)
 	}
 }

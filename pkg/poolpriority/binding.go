@@ -42,6 +42,19 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	return nil
 }
 
+// Reserve reserves nothing.
+func (pl *PoolPriority) Reserve(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status {
+	return nil
+}
+
+// Unreserve runs if an assumed pod is not bound, for example because a Permit plugin rejected it. The pod fits its node,
+// so it does not wait for a scale-up.
+func (pl *PoolPriority) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.Failed(pod, false)
+	}
+}
+
 // bind sends the binding to the API server.
 func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Binding) *fwk.Status {
 	if cacher := pl.handle.APICacher(); cacher != nil {

@@ -104,7 +104,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	}
 	c, err := readCycle(state)
 	if pl.gatekeeper != nil {
-		pl.gatekeeper.Failed(pod, err == nil)
+		pl.gatekeeper.Failed(pod, err == nil && !c.rejected)
 	}
 	if err != nil {
 		// A PreFilter plugin before ours stopped the cycle.

@@ -1,17 +1,25 @@
 package poolpriority
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func unreported(n *v1.Node) *v1.Node {
@@ -99,5 +107,64 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 				t.Errorf("%v were preempted", got)
 			}
 		})
+	}
+}
+
+// veto rejects pods in PreFilter with its code.
+type veto struct{ code fwk.Code }
+
+func (*veto) Name() string { return "Veto" }
+
+func (v *veto) PreFilter(context.Context, fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	return nil, fwk.NewStatus(v.code)
+}
+
+func (*veto) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// TestOnlyMissingRoomCounts: holdLimit, and with it the wait for a scale-up, counts from a cycle in which the pod fits
+// no node. It does not count after another plugin rejected the pod in PreFilter or in Permit.
+func TestOnlyMissingRoomCounts(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		code         fwk.Code
+		permit, want bool // permit: the pod was assumed, and is rejected in Permit
+	}{
+		{"no room", fwk.Success, false, true},
+		{"quota", fwk.Unschedulable, false, false},
+		{"permit", fwk.Success, true, false},
+	} {
+		for _, wrapped := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, wrapped %v", tc.name, wrapped), func(t *testing.T) {
+				cfg, other := aks(t), &veto{}
+				for _, c := range cfg.Profiles[0].PluginConfig {
+					if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+						args.Capacity.HoldLimit = &metav1.Duration{Duration: time.Minute}
+					}
+				}
+				plugins := &cfg.Profiles[0].Plugins.MultiPoint
+				plugins.Enabled = append([]schedconfig.Plugin{{Name: "Veto"}}, plugins.Enabled...)
+				h := must.Get(tryHarnessWith(t, cfg, frameworkruntime.Registry{"Veto": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return other, nil }}))(t)
+				if !wrapped {
+					h.unwrap()
+				}
+				h.addNodes(virtualNode("virtual").Unschedulable(true), userNode("user-1"))
+				h.place(pod("filler").Req(map[v1.ResourceName]string{"cpu": "3500m"}).Obj(), "user-1")
+				h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
+				p := pod("p").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()
+				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+				h.failed(pod("same").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()) // the second pod gets the cached diagnosis
+				if other.code = tc.code; tc.permit {
+					assumed := p.DeepCopy()
+					assumed.Spec.NodeName = "user-1"
+					must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
+					h.sched.Profiles[ourProfile].RunReservePluginsUnreserve(h.ctx, framework.NewCycleState(), assumed, "user-1")
+				} else {
+					_ = h.fail(p)
+				}
+				if decision := h.plugin.decide(p, gate.Wait{}); decision.Opens() != tc.want {
+					t.Errorf("holdLimit counts: %v, want %v", decision.Opens(), tc.want)
+				}
+			})
+		}
 	}
 }

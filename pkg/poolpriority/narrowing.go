@@ -40,6 +40,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 			return result, status, plugins
 		}
 	}
+	c.rejected = false
 	var recalled *diagnosis
 	err = n.pl.choose(ctx, c, pod, func() (*search, error) {
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)

@@ -33,6 +33,7 @@ type cycle struct {
 	narrowed    bool             // worst is the best rank that has a feasible node
 	widened     bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed
 	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
+	rejected    bool             // Filter checked no node: another PreFilter plugin rejected the pod, or narrowing.go has not run
 	pool        int              // the pool of rank worst, if narrowed
 	found       sets.Set[string] // nodes of rank worst, if narrowed; at least one is feasible
 	decision    gate.Decision
@@ -85,7 +86,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		return nil, nil
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
-	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
+	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes, rejected: pl.wrapped}
 	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
@@ -130,7 +131,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 		// A PreFilter plugin rejected the pod. If the cycle's own run of PreFilter rejects the pod, too, Filter is not
 		// called. If the result has changed between the two runs, the best rank is unknown. Filter then rejects all
 		// nodes, and PostFilter requeues the pod.
-		if pl.strict {
+		if c.rejected = true; pl.strict {
 			c.worst = noRank
 		}
 		return nil

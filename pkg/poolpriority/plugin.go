@@ -76,6 +76,7 @@ var _ fwk.FilterPlugin = &PoolPriority{}
 var _ fwk.PostFilterPlugin = &PoolPriority{}
 var _ fwk.PreScorePlugin = &PoolPriority{}
 var _ fwk.ScorePlugin = &PoolPriority{}
+var _ fwk.ReservePlugin = &PoolPriority{}
 var _ fwk.BindPlugin = &PoolPriority{}
 var _ fwk.EnqueueExtensions = &PoolPriority{}
 var _ fwk.SignPlugin = &PoolPriority{}

@@ -4,6 +4,7 @@ package published
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -39,6 +40,9 @@ type Status struct {
 	Override gate.Override `json:"override,omitzero"`
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
+	// LeftOut counts the entries that Fit left out, such as "230 refusals". They are details (usage figures, declines and
+	// templates of the View), waits (View.Waits), refusals (Memory.BurstPools) and clocks (Memory.Unschedulable).
+	LeftOut []string `json:"leftOut,omitempty"`
 	// Memory and View are published under separate keys. Decode does not set View; DecodeView decodes it.
 	Memory Memory `json:"-"`
 	View   *View  `json:"-"`
@@ -169,7 +173,7 @@ func (s *Status) Encode() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
-	memory, err := yaml.Marshal(s.Memory)
+	memory, err := json.Marshal(s.Memory) // Decode also reads JSON, and JSON is faster to encode
 	if err != nil {
 		return nil, fmt.Errorf("encoding the memory: %w", err)
 	}
@@ -177,7 +181,7 @@ func (s *Status) Encode() (map[string]string, error) {
 	if s.View != nil {
 		view, err := s.View.Encode(s.Memory.Written)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("encoding the view: %w", err)
 		}
 		data[ViewKey] = string(view)
 	}
@@ -195,11 +199,12 @@ func (s *Status) Quiet() *Status {
 	return &c
 }
 
-// Decisive returns the Quiet status without Usage, on which no decision depends.
+// Decisive returns the Quiet status without figures on which neither a decision nor the next leader depends.
 func (s *Status) Decisive() *Status {
 	c := s.Quiet()
-	if c.View != nil {
-		c.View.Usage = nil
+	c.LeftOut = nil
+	if v := c.View; v != nil {
+		v.Usage, v.Held, v.Waits, v.LeftOut = nil, Held{}, nil, nil
 	}
 	return c
 }

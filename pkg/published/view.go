@@ -3,7 +3,6 @@ package published
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -22,14 +21,6 @@ const (
 	ViewKey = "view"
 	// ViewVersion and ViewKind are the version and the kind of a View.
 	ViewVersion, ViewKind = "poolpriority.dev/v1alpha1", "View"
-)
-
-const (
-	// maxView bounds the bytes of an encoded View. A ConfigMap holds at most 1 MiB, and this ConfigMap has other keys,
-	// too.
-	maxView = 600_000
-	// maxWaits bounds how many Waits are published.
-	maxWaits = 2000
 )
 
 // View has all inputs of the gate, except for the pod. With a View and a pod, a tool calls Request and then Decide to
@@ -70,8 +61,7 @@ type View struct {
 	Held Held `json:"held"`
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut names the parts that were left out because the View was too large. The parts are waits, declines and
-	// shapes (the node templates). A decision from an incomplete View may differ from the scheduler's decision.
+	// LeftOut is Status.LeftOut. A decision from an incomplete View may differ from the scheduler's decision.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
@@ -110,55 +100,11 @@ type HeldBy struct {
 	Pods   int    `json:"pods"`
 }
 
-// Encode returns the View in JSON, as written at the given time. If the View is too large, Encode leaves out parts of
-// it.
+// Encode returns the View in JSON, as written at the given time.
 func (v *View) Encode(written time.Time) ([]byte, error) {
 	c := *v
 	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, utc(written)
-	if len(c.Waits) > maxWaits {
-		c.Waits = oldest(c.Waits, maxWaits)
-		c.LeftOut = append(slices.Clone(c.LeftOut), "waits")
-	}
-	for _, less := range []func(){
-		func() {},
-		func() { c.Declines, c.LeftOut = nil, append(slices.Clone(c.LeftOut), "declines") },
-		func() {
-			c.Capacity, c.LeftOut = withoutTemplates(c.Capacity), append(slices.Clone(c.LeftOut), "shapes")
-		},
-		func() { c.Waits, c.LeftOut = nil, append(slices.Clone(c.LeftOut), "waits") },
-	} {
-		less()
-		data, err := json.Marshal(&c)
-		if err != nil {
-			return nil, fmt.Errorf("encoding the view: %w", err)
-		}
-		if len(data) <= maxView {
-			return data, nil
-		}
-	}
-	return nil, fmt.Errorf("encoding the view: it is larger than %d bytes", maxView)
-}
-
-// oldest returns the Waits of the n pods that have been unschedulable for the longest time.
-func oldest(waits map[types.UID]Wait, n int) map[types.UID]Wait {
-	uids := slices.SortedFunc(maps.Keys(waits), func(a, b types.UID) int { return waits[a].Unschedulable.Compare(waits[b].Unschedulable) })
-	kept := make(map[types.UID]Wait, n)
-	for _, uid := range uids[:n] {
-		kept[uid] = waits[uid]
-	}
-	return kept
-}
-
-func withoutTemplates(view nodegroups.View) nodegroups.View {
-	view.Pools = slices.Clone(view.Pools)
-	for i := range view.Pools {
-		p := &view.Pools[i]
-		p.NodeTemplates, p.Groups = nil, slices.Clone(p.Groups)
-		for k := range p.Groups {
-			p.Groups[k].NodeTemplates = nil
-		}
-	}
-	return view
+	return json.Marshal(&c)
 }
 
 // quiet returns the View without the fields that change at every evaluation of the pools. While pods are held, it drops
@@ -228,8 +174,7 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	request := gate.Request{Pod: pod, Burst: v.Burst}
 	wait, known := v.Waits[pod.UID]
 	if !known {
-		wait.Unschedulable = gate.UnschedulableSince(pod)
-		wait.NoRoom = wait.Unschedulable
+		wait.Unschedulable, wait.NoRoom = gate.UnschedulableSince(pod), gate.NoRoomSince(pod)
 	}
 	if pod.Status.NominatedNodeName != "" {
 		wait.Ignored = now

@@ -174,51 +174,76 @@ func testView() *View {
 	}
 }
 
-// TestLargeView: parts that make the View too large are left out, the least important first, and LeftOut names them.
-func TestLargeView(t *testing.T) {
+// TestFit: parts for which the ConfigMap is too small are left out, the least important first. LeftOut counts them.
+func TestFit(t *testing.T) {
+	uid := func(i int) types.UID { return types.UID(fmt.Sprintf("5b8f3c0a-aaaa-4d6e-9f5e-%012d", i)) }
 	for _, tc := range []struct {
-		name  string
-		enter func(v *View)
-		want  []string
+		name                                      string
+		declines, waits, refusals, clocks         int
+		keptWaits, keptRefusals, keptClocks, left int
+		want                                      []string
 	}{
-		{"small", func(*View) {}, nil},
-		{"many pods wait", func(v *View) {
-			v.Waits = map[types.UID]Wait{}
-			for i := range 10000 {
-				v.Waits[types.UID(fmt.Sprint(i))] = Wait{Unschedulable: now.Add(-time.Duration(i) * time.Second)}
-			}
-		}, []string{"waits"}},
-		{"many kinds of pods", func(v *View) {
-			v.Declines = map[string]gate.Decline{}
-			for i := range 20000 {
-				v.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
-			}
-		}, []string{"declines"}},
-		{"many kinds of nodes", func(v *View) {
-			g := &v.Capacity.Pools[0].Groups[0]
-			for i := range 5000 {
-				g.NodeTemplates = append(g.NodeTemplates, nodegroups.NodeTemplate{Labels: map[string]string{"timestamp": strings.Repeat("x", 100) + fmt.Sprint(i)}})
-			}
-		}, []string{"declines", "shapes"}},
+		{"small", 500, 1000, 500, 1000, 1000, 500, 1000, 0, nil},
+		{"many kinds of pods", 20000, 1000, 0, 0, 1000, 0, 0, 1, []string{"20001 details"}},
+		{"many pods wait", 0, 10000, 500, 0, 4000, 500, 0, 1, []string{"1 details", "6000 waits"}},
+		{"many refusals", 0, 100, 3500, 1000, 0, 350, 1000, 1, []string{"1 details", "100 waits", "3150 refusals"}},
+		{"many clocks", 0, 0, 500, 20000, 0, 0, 6600, 1, []string{"1 details", "500 refusals", "13400 clocks"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			v := testView()
-			tc.enter(v)
-			data := must.Get(v.Encode(now))(t)
-			if len(data) > maxView {
-				t.Errorf("%d bytes", len(data))
+			pool := breaker.Memory{State: breaker.Refusing, Templates: map[string]breaker.Template{}}
+			s := &Status{View: testView(), Memory: Memory{Unschedulable: map[types.UID]time.Time{}, BurstPools: map[string]breaker.Memory{"aci": pool}}}
+			s.View.Declines, s.View.Waits = map[string]gate.Decline{}, map[types.UID]Wait{}
+			for i := range max(tc.declines, tc.waits, tc.refusals, tc.clocks) {
+				at := now.Add(time.Duration(i) * time.Second)
+				if i < tc.declines {
+					s.View.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
+				}
+				if i < tc.waits {
+					s.View.Waits[uid(i)] = Wait{Unschedulable: at}
+				}
+				if i < tc.refusals {
+					pool.Templates[string(uid(i))] = breaker.Template{Message: strings.Repeat("x", 100), At: at}
+				}
+				if i < tc.clocks {
+					s.Memory.Unschedulable[uid(i)] = at
+				}
 			}
-			got := must.Get(DecodeView(data))(t)
-			if !slices.Equal(got.LeftOut, tc.want) {
-				t.Errorf("left out: %v, want %v", got.LeftOut, tc.want)
+			before, got := must.Get(s.Encode())(t), s.Fit()
+			m := got.Memory.BurstPools["aci"]
+			if diff := cmp.Diff(tc.want, got.LeftOut); diff != "" || !slices.Equal(got.View.LeftOut, got.LeftOut) || len(got.Problems) != tc.left {
+				t.Errorf("left out (-want,+got), with problems %q:\n%s", got.Problems, diff)
 			}
-			if len(v.Waits) > 0 && (len(got.Waits) != maxWaits || got.Waits["9999"].Unschedulable.IsZero()) {
-				t.Errorf("%d of the pods that wait, and not those that have waited longest", len(got.Waits))
+			_, newest := m.Templates[string(uid(tc.refusals-1))]
+			_, oldest := got.Memory.Unschedulable[uid(0)]
+			if len(got.View.Waits) != tc.keptWaits || len(m.Templates) != tc.keptRefusals || len(got.Memory.Unschedulable) != tc.keptClocks ||
+				newest != (tc.keptRefusals > 0) || oldest != (tc.keptClocks > 0) || m.State != breaker.Refusing || got.size() > 700<<10 {
+				t.Errorf("kept %d waits, %d refusals (the newest: %v), %d clocks (the oldest: %v)", len(got.View.Waits), len(m.Templates), newest, len(got.Memory.Unschedulable), oldest)
 			}
-			if v.LeftOut != nil {
-				t.Error("the view itself was changed")
+			if !cmp.Equal(before, must.Get(s.Encode())(t)) {
+				t.Error("the status itself was changed")
 			}
 		})
+	}
+}
+
+// TestDecisive: the number of held pods, their waits and what was left out are not urgent. The clocks for the next
+// leader are.
+func TestDecisive(t *testing.T) {
+	of := func(clocks map[types.UID]time.Time, change func(*Status)) map[string]string {
+		s := &Status{View: testView(), Memory: Memory{Unschedulable: clocks}}
+		s.View.Held.Total = 2
+		change(s)
+		return must.Get(s.Decisive().Encode())(t)
+	}
+	same := func(*Status) {}
+	if diff := cmp.Diff(of(nil, same), of(nil, func(s *Status) {
+		s.View.Held, s.View.Waits = Held{Total: 3, Oldest: now, By: []HeldBy{{Pool: "user", Pods: 3}}}, map[types.UID]Wait{"a": {Unschedulable: now}}
+		s.LeftOut, s.View.LeftOut, s.View.Usage = []string{"3 clocks"}, []string{"3 clocks"}, []Usage{{Pods: 1}, {}}
+	})); diff != "" {
+		t.Errorf("figures are decisive:\n%s", diff)
+	}
+	if cmp.Equal(of(nil, same), of(map[types.UID]time.Time{"a": now}, same)) {
+		t.Error("clocks are not decisive")
 	}
 }
 

@@ -7,15 +7,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 )
-
-// maxWaits is the maximum number of pods whose waiting times Published collects. published.View.Encode later keeps only
-// the pods that have waited longest.
-const maxWaits = 5000
 
 // reason is why a pod is held. code is the reason code of a burst pool whose gate is closed. If an earlier pool closes
 // the gate, pool is the index of the first regular pool that keeps the gate closed. Otherwise, pool is the index of the
@@ -53,7 +50,7 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
 		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.Unschedulable)
 		by[entry.reason]++
-		if said := gate.UnschedulableSince(entry.pod); len(waits) < maxWaits && !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero()) {
+		if said := gate.UnschedulableSince(entry.pod); alike.InGang(entry.pod) || !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero()) {
 			waits[uid] = published.Wait{Unschedulable: w.Unschedulable.UTC(), NoRoom: w.NoRoom, Ignored: w.Ignored}
 		}
 	})

@@ -26,7 +26,7 @@ type Pods struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*heldPod
 	firstFailed  map[types.UID]time.Time          // when each pod became unschedulable; includes pods that are not held
-	clocks       map[types.UID]unschedulableClock // includes pods that are not held
+	clocks       map[types.UID]unschedulableClock // of all pods that have failed; includes pods that are not held
 	added        map[types.UID]bool               // pods for which the next sync with onlyNew decides
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
@@ -51,15 +51,18 @@ const clockTolerance = 2 * time.Second
 
 // unschedulableClock tracks since when autoscalers could scale up for an unschedulable pod.
 type unschedulableClock struct {
-	// noRoom is when the pod began to lack resources. It is set only if the pod had failed for another reason before.
+	// noRoom is when the pod began to lack resources. It is set only if the pod had failed for another reason before, or
+	// is a member of a gang.
 	noRoom time.Time
 	// stopped is set if the pod last failed for a reason other than a lack of resources, such as an incomplete gang or
 	// a missing PVC.
 	stopped bool
 	// tried is when the pod last failed for a reason other than a lack of resources.
 	tried time.Time
-	// ignored is when the pod last had a nominated node. Autoscalers ignore pods with a nominated node.
+	// ignored is when the pod last had a nominated node, or lacked resources again after it had fit a node. Autoscalers
+	// ignore pods with a nominated node.
 	ignored time.Time
+	member  bool // alike.InGang
 }
 
 type heldPod struct {
@@ -102,19 +105,29 @@ func New() *Pods {
 
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
 // pod became unschedulable, this time stays. wantsRoom is set if the pod lacks resources. A failure for another reason
-// resets the time at which the pod began to lack resources.
+// resets the time at which the pod began to lack resources. If the pod has a node, it fit the node and was not bound,
+// for example because a Permit plugin rejected it. The time at which the pod began to lack resources then stays, so that
+// holdLimit ends even if the members of a gang fit in turn. The pod's next lack of resources restarts only the wait for
+// a scale-up.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	noRoom := h.sinceLocked(pod, now).NoRoom
 	h.noteLocked(pod, now)
 	c := h.clocks[pod.UID]
+	c.member = alike.InGang(pod)
 	switch {
+	case pod.Spec.NodeName != "":
+		if !c.stopped {
+			c.noRoom = noRoom
+		}
+		c.stopped, c.tried = true, now
 	case !wantsRoom:
 		c.stopped, c.tried, c.noRoom = true, now, time.Time{}
-	case wantsRoom && c.stopped:
+	case c.stopped && !c.noRoom.IsZero():
+		c.stopped, c.ignored = false, now
+	case c.stopped || c.member && noRoom.IsZero(): // the gang may have been incomplete before
 		c.stopped, c.noRoom = false, now
-	default:
-		return
 	}
 	h.clocks[pod.UID] = c
 }
@@ -288,15 +301,15 @@ func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 }
 
 func (h *Pods) sinceLocked(pod *v1.Pod, now time.Time) Waiting {
-	var w Waiting
-	if since, ok := h.firstFailed[pod.UID]; ok || !h.trusted {
-		w.Unschedulable = since
-	} else {
-		w.Unschedulable = gate.UnschedulableSince(pod)
-	}
 	c := h.clocks[pod.UID]
-	w.NoRoom, w.Ignored = w.Unschedulable, c.ignored
-	if c.stopped || !c.noRoom.IsZero() {
+	since, ok := h.firstFailed[pod.UID]
+	w := Waiting{Unschedulable: since, NoRoom: since, Ignored: c.ignored}
+	if !ok && h.trusted {
+		w.Unschedulable, w.NoRoom = gate.UnschedulableSince(pod), gate.NoRoomSince(pod)
+	}
+	if c.stopped {
+		w.NoRoom = time.Time{}
+	} else if !c.noRoom.IsZero() {
 		w.NoRoom = c.noRoom
 	}
 	if pod.Status.NominatedNodeName != "" {
@@ -312,41 +325,39 @@ func (h *Pods) Count() int {
 	return len(h.pods)
 }
 
-// UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. It returns
-// at most the n oldest times, for two groups of pods. The first group are held pods whose condition shows an earlier
-// time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second group
-// are pods that are not held and last failed for such a reason, for example an incomplete gang. The gang may become
-// complete while no scheduler leads.
-func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
+// UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. The times
+// are rounded up to seconds. There are three groups of pods. The first group are held pods whose condition shows an
+// earlier time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second
+// group are pods that are not held and last failed for such a reason, for example a missing PVC. The PVC may appear
+// while no scheduler leads. The third group are members of gangs, but only those that last lacked resources.
+func (h *Pods) UnknownToAPI() map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var uids []types.UID
-	for uid, entry := range h.pods {
-		if c := gate.ScheduledCondition(entry.pod); c != nil && h.latest(uid).Sub(c.LastTransitionTime.Time) > clockTolerance {
-			uids = append(uids, uid)
-		}
-	}
-	for uid, c := range h.clocks {
-		if _, held := h.pods[uid]; c.stopped && !held {
-			uids = append(uids, uid)
-		}
-	}
-	slices.SortFunc(uids, func(a, b types.UID) int { return h.latest(a).Compare(h.latest(b)) })
 	known := map[types.UID]time.Time{}
-	for _, uid := range uids[:min(n, len(uids))] {
-		known[uid] = h.latest(uid)
+	for uid, c := range h.clocks {
+		entry, publish := h.pods[uid], c.stopped != c.member // for a member of a gang: if it last lacked resources
+		if entry != nil && !c.member {
+			condition := gate.ScheduledCondition(entry.pod)
+			publish = condition != nil && h.latest(uid).Sub(condition.LastTransitionTime.Time) > clockTolerance
+		}
+		if publish {
+			known[uid] = h.latest(uid).Add(time.Second - 1).Truncate(time.Second).UTC()
+		}
 	}
 	return known
 }
 
 // latest returns the pod's time for UnknownToAPI. If the pod last failed for a reason other than a lack of resources,
-// latest returns the time of this failure. Otherwise, latest returns when the pod began to lack resources or, if that
-// is later, when the pod became unschedulable.
+// latest returns the time of this failure. Otherwise, latest returns when the wait for a scale-up began: when the pod
+// became unschedulable, began to lack resources, or lacked them again after it had fit a node.
 func (h *Pods) latest(uid types.UID) time.Time {
-	since := h.firstFailed[uid]
-	if c := h.clocks[uid]; c.stopped {
+	since, c := h.firstFailed[uid], h.clocks[uid]
+	switch {
+	case c.stopped:
 		return c.tried
-	} else if c.noRoom.After(since) {
+	case !c.tried.IsZero() && c.ignored.After(c.noRoom):
+		return c.ignored
+	case c.noRoom.After(since):
 		return c.noRoom
 	}
 	return since
@@ -357,6 +368,10 @@ func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.firstFailed[uid] = since
+	if c, ok := h.clocks[uid]; ok && c.tried.IsZero() { // the pod has only lacked resources
+		c.noRoom = time.Time{}
+		h.clocks[uid] = c
+	}
 }
 
 // Any reports whether matters returns true for at least one held pod.

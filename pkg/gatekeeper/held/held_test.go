@@ -25,6 +25,13 @@ func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since ti
 	return p
 }
 
+// assumed returns the pod on a node.
+func assumed(p *v1.Pod) *v1.Pod {
+	p = p.DeepCopy()
+	p.Spec.NodeName = "n"
+	return p
+}
+
 // TestFirstFailure: a pod that had scheduling gates counts as unschedulable from its first failure, not from its
 // creation.
 func TestFirstFailure(t *testing.T) {
@@ -166,17 +173,18 @@ func TestUnknownToAPI(t *testing.T) {
 	}
 	h := New()
 	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
-	h.Add(pod("new"), "", closed, nil, now)
-	h.Add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), "", closed, nil, now)
-	h.Add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now)
-	h.Add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now.Add(time.Minute))
+	add := func(p *v1.Pod, now time.Time) {
+		h.Failed(p, true, now)
+		h.Add(p, "", closed, nil, now)
+	}
+	add(pod("new"), now)
+	add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), now)
+	add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now)
+	add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now.Add(time.Minute))
 	h.Update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
-	got := h.UnknownToAPI(10)
+	got := h.UnknownToAPI()
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
-	}
-	if got := h.UnknownToAPI(1); len(got) != 1 || got["gated"].IsZero() {
-		t.Errorf("unknownToAPI(1) = %v, want the one that waits for longer", got)
 	}
 }
 
@@ -246,6 +254,7 @@ func TestClocks(t *testing.T) {
 		minute                int
 		insufficientResources bool   // the pod fails because it lacks resources
 		gang                  bool   // the pod fails because its gang is incomplete
+		fits                  bool   // the pod fits a node, and a Permit plugin rejects it
 		nominated             string // the pod's new nominatedNodeName; "no" means none
 	}
 	for _, tc := range []struct {
@@ -262,6 +271,10 @@ func TestClocks(t *testing.T) {
 		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, gang: true}, {minute: 8, gang: true}}, -60, never, never, 8},
 		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, gang: true}, {minute: 9, insufficientResources: true}}, -60, 9, never, 9},
 		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, gang: true}, {minute: 2, insufficientResources: true}}, -60, 2, never, 2},
+		{"it fits, and does not get the permission", never, []event{{minute: 0, fits: true}, {minute: 5, fits: true}}, 0, never, never, 5},
+		{"it has no room, and then fits", -60, []event{{minute: 0, insufficientResources: true}, {minute: 5, fits: true}}, -60, never, never, 5},
+		{"it fits, and then has no room", -60, []event{{minute: 0, fits: true}, {minute: 5, insufficientResources: true}}, -60, -60, 5, 5},
+		{"it has no room, fits, and has no room again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 2, fits: true}, {minute: 3, fits: true}, {minute: 6, insufficientResources: true}, {minute: 7, insufficientResources: true}}, -60, -60, 6, 6},
 		{"it is nominated", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
 		{"it is nominated no more", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, never},
 		{"it was nominated, and fails again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, insufficientResources: true}}, -60, -60, 4, never},
@@ -275,6 +288,10 @@ func TestClocks(t *testing.T) {
 			}
 			for _, e := range tc.events {
 				now := at(e.minute)
+				if e.fits {
+					h.Failed(assumed(p), false, now)
+					continue
+				}
 				if e.nominated == "" {
 					h.Failed(p, e.insufficientResources, now)
 					continue
@@ -297,14 +314,55 @@ func TestClocks(t *testing.T) {
 			check("without room since", got.NoRoom, tc.noRoom)
 			check("ignored until", got.Ignored, tc.ignored)
 			if got.NoRoom.IsZero() {
-				check("published since, without being held", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
+				check("published since, without being held", h.UnknownToAPI()[p.UID], tc.publishedAsOf)
 				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // the API server has the condition by now
 			}
 			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
-			check("published since", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
+			check("published since", h.UnknownToAPI()[p.UID], tc.publishedAsOf)
 			h.Remove(p.UID)
 			if len(h.clocks) != 0 {
 				t.Error("something is left of its clock")
+			}
+		})
+	}
+}
+
+// TestGangMember: the condition of a member of a gang does not show since when the member has lacked resources. A new
+// leader starts the time when it tries the member, or takes it from the last leader.
+func TestGangMember(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	created, last := now.Add(-time.Hour), now.Add(-time.Minute)
+	for _, tc := range []struct {
+		name   string
+		member bool
+		do     func(h *Pods, p *v1.Pod)
+		want   time.Time // the time since which it has lacked room
+	}{
+		{"not tried", true, func(h *Pods, _ *v1.Pod) { h.Trust(now) }, time.Time{}},
+		{"tried", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, now},
+		{"tried twice", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, last); h.Failed(p, true, now) }, last},
+		{"fits", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(assumed(p), false, now) }, time.Time{}},
+		{"published", true, func(h *Pods, p *v1.Pod) { h.Restore(p.UID, last); h.Trust(now); h.Failed(p, true, now) }, last},
+		{"published, and tried before the start", true, func(h *Pods, p *v1.Pod) { h.Failed(p, true, now); h.Restore(p.UID, last); h.Trust(now) }, last},
+		{"in no gang", false, func(h *Pods, _ *v1.Pod) { h.Trust(now) }, created},
+		{"in no gang, and tried", false, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, created},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, p := New(), withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, created)
+			if tc.member {
+				p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"}
+			}
+			tc.do(h, p)
+			if got := h.Since(p, now); !got.NoRoom.Equal(tc.want) {
+				t.Errorf("without room since %v, want %v", got.NoRoom, tc.want)
+			}
+			if published := h.UnknownToAPI(); tc.want.IsZero() && len(published) > 0 {
+				t.Errorf("published: %v, want nothing for a member that lacks no room", published)
+			}
+			h.Failed(p, true, now)
+			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, now)
+			if got := h.UnknownToAPI()[p.UID]; tc.member && !got.Equal(h.Since(p, now).NoRoom) {
+				t.Errorf("published %v, want %v", got, h.Since(p, now).NoRoom)
 			}
 		})
 	}

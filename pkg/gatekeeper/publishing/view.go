@@ -9,11 +9,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-const (
-	// maxDeclines bounds the number of autoscaler keys whose declines are published. maxUnschedulable bounds the number
-	// of pods whose waiting times are published for the next leader.
-	maxDeclines, maxUnschedulable = 500, 5000
-)
+// maxDeclines bounds the number of autoscaler keys whose declines are published.
+const maxDeclines = 500
 
 // status returns the status to publish for the report. The status has all inputs of the gate except the pod, and the
 // state from which the next leader starts.
@@ -34,8 +31,8 @@ func (p *Publisher) status(r *Report) *published.Status {
 	for i := range c.Pools.Burst() {
 		state.BurstPools = append(state.BurstPools, published.OfBurst(c.Pools.At(i).Name, &r.View.Pools[i]))
 	}
-	state.Memory.Unschedulable = c.Held.UnknownToAPI(maxUnschedulable)
-	return state
+	state.Memory.Unschedulable = c.Held.UnknownToAPI()
+	return state.Fit()
 }
 
 // fullness returns, by the pool's index, the usage of the pool and how many of its nodes are ready and not cordoned. It

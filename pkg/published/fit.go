@@ -1,0 +1,101 @@
+package published
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxBytes bounds the bytes of the ConfigMap's data. The API server refuses a ConfigMap of more than 1 MiB. A
+	// request, in which quotes are escaped, is a tenth larger.
+	maxBytes = 640_000
+	// minEntry is the least number of bytes of a wait or a clock. dropNewest keeps a multiple of entryStep entries, so
+	// that the kept entries stay the same while the size of other parts changes a little.
+	minEntry, entryStep = 60, 100
+)
+
+// Fit returns the status without the parts for which the ConfigMap is too small. LeftOut names and counts these parts.
+// The least important parts are left out first. Only tools read the View. Refusals and clocks are for the next leader.
+func (s *Status) Fit() *Status {
+	c, v := *s, View{}
+	if s.View != nil {
+		v = *s.View
+		c.View = &v
+	}
+	excess := c.size() - maxBytes
+	for _, part := range []struct {
+		name string
+		drop func() int // leaves out at least some entries if there are any, and returns how many
+	}{
+		{"details", v.dropDetails},
+		{"waits", func() int { return dropNewest(&v.Waits, excess, func(w Wait) time.Time { return w.Unschedulable }) }},
+		{"refusals", c.Memory.dropRefusals},
+		{"clocks", func() int {
+			return dropNewest(&c.Memory.Unschedulable, excess, func(t time.Time) time.Time { return t })
+		}},
+	} {
+		left := 0
+		for n := 1; n > 0 && excess > 0; left += n {
+			n = part.drop()
+			excess = c.size() - maxBytes
+		}
+		if left > 0 {
+			c.LeftOut = append(c.LeftOut, fmt.Sprintf("%d %s", left, part.name))
+		}
+	}
+	if v.LeftOut = c.LeftOut; len(c.LeftOut) > 0 {
+		c.Problems = append(slices.Clone(c.Problems), "the state is too large for the ConfigMap, and the parts under leftOut are left out")
+	}
+	return &c
+}
+
+// size returns the bytes of the encoded status, or 0 if it cannot be encoded. The write then fails with the error.
+func (s *Status) size() (n int) {
+	data, _ := s.Encode()
+	for key, value := range data {
+		n += len(key) + len(value)
+	}
+	return n
+}
+
+// dropNewest drops the newest entries, of excess bytes or more, and returns how many.
+func dropNewest[V any](entries *map[types.UID]V, excess int, at func(V) time.Time) int {
+	all := *entries
+	uids := slices.SortedFunc(maps.Keys(all), func(a, b types.UID) int { return at(all[a]).Compare(at(all[b])) })
+	keep := max(0, len(uids)-excess/minEntry-1) / entryStep * entryStep
+	*entries = make(map[types.UID]V, keep)
+	for _, uid := range uids[:keep] {
+		(*entries)[uid] = all[uid]
+	}
+	return len(uids) - keep
+}
+
+// dropDetails drops the usage figures, the declines, and the templates of nodes and of refused pods.
+func (v *View) dropDetails() int {
+	n := len(v.Usage) + len(v.Declines)
+	v.Usage, v.Declines, v.Capacity.Pools = nil, nil, slices.Clone(v.Capacity.Pools)
+	for i := range v.Capacity.Pools {
+		p := &v.Capacity.Pools[i]
+		n += len(p.NodeTemplates) + len(p.Provider.Templates)
+		p.NodeTemplates, p.Provider.Templates, p.Groups = nil, nil, slices.Clone(p.Groups)
+		for k := range p.Groups {
+			n += len(p.Groups[k].NodeTemplates)
+			p.Groups[k].NodeTemplates = nil
+		}
+	}
+	return n
+}
+
+// dropRefusals drops most refusals of each burst pool, the oldest first.
+func (m *Memory) dropRefusals() (n int) {
+	m.BurstPools = maps.Clone(m.BurstPools)
+	for name, pool := range m.BurstPools {
+		n += pool.DropOldest()
+		m.BurstPools[name] = pool
+	}
+	return n
+}
