@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,12 +50,14 @@ const (
 )
 
 // busy is a cluster whose nodes nobody manages, under a load that it makes itself. Every tenth node has room for the
-// stream, the unrelated pods, and the waiting pods cannot use it. All other nodes are full. Each node has a DaemonSet's
-// pod of priority 0, and every tenth a placeholder of priority -10.
+// stream, the unrelated pods. Such a node is in no pool, and the waiting pods cannot use it. All other nodes are full.
+// Each node has a DaemonSet's pod of priority 0, and every tenth a placeholder of priority -10.
 type busy struct {
 	*crowd
 	scheduler string                                // the pods' schedulerName
 	group     func(i int) (name, pool, mode string) // of a node
+
+	groups map[string]int // their sizes
 
 	mu          sync.Mutex
 	made, bound map[string]time.Time // by the name of a pod; made has the stream's pods only
@@ -118,9 +121,23 @@ func (l *busy) saw(p *corev1.Pod) {
 	defer l.mu.Unlock()
 	if p.Spec.NodeName != "" && l.bound[p.Name].IsZero() {
 		l.bound[p.Name] = time.Now()
+		if p.Labels["app"] == "stream" {
+			time.AfterFunc(streamLives, func() {
+				l.retry(func() error {
+					return l.client.CoreV1().Pods(namespace).Delete(l.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+				})
+			})
+		}
 	}
-	if p.Labels["app"] == "waiting" && (p.Spec.NodeName != "" || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })) {
+	if p.Spec.NodeName != "" || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable }) {
 		l.tried[p.Name] = true
+	}
+}
+
+// retry calls do until it succeeds, for a minute: the API server may be down.
+func (l *busy) retry(do func() error) {
+	for i := 0; i < 60 && l.ctx.Err() == nil && do() != nil; i++ {
+		time.Sleep(time.Second)
 	}
 }
 
@@ -141,38 +158,24 @@ func every(ctx context.Context, rate float64, do func(i int)) {
 	}
 }
 
-// addStream makes a pod of the stream, which lives for streamLives.
+// addStream makes a pod of the stream, which ends streamLives after it was bound.
 func (l *busy) addStream(int) {
-	name := fmt.Sprintf("stream-%d", l.serial.Add(1))
-	l.mu.Lock()
-	l.made[name] = time.Now()
-	l.mu.Unlock()
-	err := l.addPod(name, "stream", "", "10m", "10Mi", func(spec *corev1.PodSpec) {
+	name, began := fmt.Sprintf("stream-%d", l.serial.Add(1)), time.Now()
+	if l.addPod(name, "stream", "", "10m", "10Mi", func(spec *corev1.PodSpec) {
 		spec.SchedulerName, spec.PriorityClassName = l.scheduler, class(100)
 		spec.NodeSelector = map[string]string{"load": "room"}
 		spec.Tolerations = []corev1.Toleration{{Key: "load", Operator: corev1.TolerationOpExists}}
-	})
-	if err != nil { // while the API server is down
+	}) == nil {
 		l.mu.Lock()
-		delete(l.made, name)
+		l.made[name] = began
 		l.mu.Unlock()
-		return
 	}
-	time.AfterFunc(streamLives, func() {
-		l.mu.Lock()
-		missing := l.bound[name].IsZero()
-		l.mu.Unlock()
-		for i := 0; i < 20 && !missing && l.ctx.Err() == nil && l.client.CoreV1().Pods(namespace).Delete(l.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}) != nil; i++ {
-			time.Sleep(time.Second)
-		}
-	})
 }
 
 // update writes a bound pod's status, as a kubelet does.
 func (l *busy) update(i int) {
-	n := i % *nodeCount
-	status := fmt.Appendf(nil, `{"status":{"message":"update %d"}}`, i)
-	_, _ = l.client.CoreV1().Pods(namespace).Patch(l.ctx, fmt.Sprintf("daemon-%d", n), types.MergePatchType, status, metav1.PatchOptions{}, "status")
+	_, _ = l.client.CoreV1().Pods(namespace).Patch(l.ctx, fmt.Sprintf("daemon-%d", i%*nodeCount), types.MergePatchType,
+		fmt.Appendf(nil, `{"status":{"message":"update %d"}}`, i), metav1.PatchOptions{}, "status")
 }
 
 // churn lets nodes come, and go after 30 s, for a fifth of the duration. No waiting pod can use them, except that ten
@@ -180,29 +183,30 @@ func (l *busy) update(i int) {
 func (l *busy) churn(ctx context.Context, lasts time.Duration) {
 	coming, cancel := context.WithTimeout(ctx, lasts/5)
 	defer cancel()
-	_, _, mode := l.group(0)
+	_, _, mode := l.group(1)
 	special := max(1, int(*churnRate*lasts.Seconds()/5/10))
 	every(coming, *churnRate, func(i int) {
 		name := fmt.Sprintf("come-%d", l.serial.Add(1))
-		_ = l.addNodeOf(name, mode, func(n *corev1.Node) {
+		_ = l.addNodeOf(name, "", func(n *corev1.Node) {
 			l.labelled(0, "otherpool")(n)
 			n.Labels["load"] = "other"
 			if i%special == 0 {
-				n.Spec.Taints, n.Labels[devcluster.AgentPoolLabel] = nil, "smallpool"
+				n.Spec.Taints, n.Labels[devcluster.AgentPoolLabel], n.Labels[devcluster.ModeLabel] = nil, "smallpool", mode
 				n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("300m")
 			}
 		})
 		time.Sleep(30 * time.Second)
-		for l.ctx.Err() == nil && l.client.CoreV1().Nodes().Delete(l.ctx, name, metav1.DeleteOptions{}) != nil {
-			time.Sleep(time.Second)
-		}
+		l.retry(func() error { return l.client.CoreV1().Nodes().Delete(l.ctx, name, metav1.DeleteOptions{}) })
 	})
 }
 
 // wait makes the pods that wait, of 20 kinds and three priorities, and waits until each was tried.
 func (l *busy) wait() {
 	l.Helper()
-	began, first := time.Now(), int(l.serial.Add(int64(*waitingCount)))-*waitingCount
+	began, first := time.Now(), int(l.serial.Add(int64(*waitingCount)))
+	l.mu.Lock()
+	l.tried = map[string]bool{}
+	l.mu.Unlock()
 	l.each(*waitingCount, func(i int) error {
 		cpu := "500m"
 		if i%kinds == 0 {
@@ -215,14 +219,8 @@ func (l *busy) wait() {
 	l.Eventually(15*time.Minute, func() string {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		tried := 0
-		for i := range *waitingCount {
-			if l.tried[fmt.Sprintf("waiting-%d", first+i)] {
-				tried++
-			}
-		}
-		if tried < *waitingCount {
-			return fmt.Sprintf("%d of %d pods were tried", tried, *waitingCount)
+		if len(l.tried) < *waitingCount {
+			return fmt.Sprintf("%d of %d pods were tried", len(l.tried), *waitingCount)
 		}
 		return ""
 	})
@@ -273,39 +271,28 @@ type turn struct {
 	before, after  string // the scheduler's metrics
 }
 
-func (t turn) at(percent int) time.Duration {
-	return t.waits[min(len(t.waits)-1, len(t.waits)*percent/100)]
-}
+func (t turn) at(percent int) time.Duration { return t.waits[len(t.waits)*percent/100] }
 
 // milliCPU is the scheduler's CPU time in ms for each pod that it bound.
-func (t turn) milliCPU() float64 {
-	return float64(t.cpu.Microseconds()) / 1000 / float64(max(1, t.bound))
-}
+func (t turn) milliCPU() float64 { return 1000 * t.cpu.Seconds() / float64(t.bound) }
 
-// spent is the number of scheduling attempts beyond one for each pod that was bound.
-func (t turn) spent() int {
-	return int(t.sum("scheduler_schedule_attempts_total")) - t.bound
-}
-
-func (t turn) sum(name string) float64 {
-	total := 0.0
-	for _, n := range t.by(name, "") {
-		total += n
-	}
-	return total
-}
-
-// by returns by how much the metric grew in the turn, by the value of the label.
-func (t turn) by(name, label string) map[string]float64 {
-	grew := map[string]float64{}
-	series, value := regexp.MustCompile(`(?m)^`+name+`\{(.*)\} (\S+)$`), regexp.MustCompile(`\b`+label+`="([^"]*)"`)
-	for sign, metrics := range map[float64]string{-1: t.before, 1: t.after} {
-		for _, m := range series.FindAllStringSubmatch(metrics, -1) {
-			n, _ := strconv.ParseFloat(m[2], 64)
-			grew[append(value.FindStringSubmatch(m[1]), "", "")[1]] += sign * n
-		}
+// grew returns by how much the metric grew in the turn, by the value of the label.
+func (t turn) grew(name, label string) map[string]float64 {
+	grew := series(t.after, name, label)
+	for value, n := range series(t.before, name, label) {
+		grew[value] -= n
 	}
 	return grew
+}
+
+// series returns the sums of a metric by the value of the label, or under "" if the metric has no such label.
+func series(metrics, name, label string) map[string]float64 {
+	sums, value := map[string]float64{}, regexp.MustCompile(`\b`+label+`="([^"]*)"`)
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(metrics, -1) {
+		n, _ := strconv.ParseFloat(m[2], 64)
+		sums[append(value.FindStringSubmatch(m[1]), "", "")[1]] += n
+	}
+	return sums
 }
 
 // measure runs the stream, the updates and what else is given, and waits until the stream's pods are bound.
@@ -316,7 +303,7 @@ func (l *busy) measure(lasts time.Duration, during ...func(context.Context)) tur
 	defer cancel()
 	t := turn{before: l.metrics()}
 	began, used := time.Now(), cpu(l, pid)
-	idle, total := machine(l)
+	idle := idleTime(l)
 	var work sync.WaitGroup
 	for _, do := range append(during, func(ctx context.Context) { every(ctx, *streamRate, l.addStream) }, func(ctx context.Context) { every(ctx, *updateRate, l.update) }) {
 		work.Go(func() { do(ctx) })
@@ -324,8 +311,7 @@ func (l *busy) measure(lasts time.Duration, during ...func(context.Context)) tur
 	work.Wait()
 	<-ctx.Done()
 	t.took, t.cpu, t.memory = time.Since(began), cpu(l, pid)-used, resident(l, pid)
-	idleNow, totalNow := machine(l)
-	t.idle = 100 * (idleNow - idle) / (totalNow - total)
+	t.idle = (idleTime(l) - idle) / t.took.Seconds() / float64(runtime.NumCPU())
 	ended := time.Now()
 	for t.waits, t.missing = l.waits(began, ended); t.missing > 0 && time.Since(ended) < unbound; t.waits, t.missing = l.waits(began, ended) {
 		time.Sleep(100 * time.Millisecond)
@@ -334,35 +320,22 @@ func (l *busy) measure(lasts time.Duration, during ...func(context.Context)) tur
 	return t
 }
 
-// machine returns the machine's idle time and the time of all its processors.
-func machine(t testing.TB) (idle, total float64) {
-	t.Helper()
-	for i, field := range strings.Fields(strings.SplitN(string(must.ReadFile(t, "/proc/stat")), "\n", 2)[0])[1:9] {
-		n := must.Get(strconv.ParseFloat(field, 64))(t)
-		total += n
-		if i == 3 || i == 4 { // idle, and idle while it waits for a disk: proc(5)
-			idle += n
-		}
-	}
-	return idle, total
+// idleTime returns the idle time of all processors together, in hundredths of a second: proc(5).
+func idleTime(t testing.TB) float64 {
+	return must.Get(strconv.ParseFloat(strings.Fields(string(must.ReadFile(t, "/proc/stat")))[4], 64))(t)
 }
 
 // say writes the autoscaler's status: the user pool can grow, or no pool can.
 func (l *busy) say(open bool) {
 	l.Helper()
 	l.open.Store(open)
-	count, maximum := map[string]int{}, 0
-	for i := range *nodeCount {
-		name, _, _ := l.group(i)
-		count[name[:strings.LastIndexByte(name, '-')+len("-vmss")]]++
-	}
 	var groups []string
-	for _, group := range slices.Sorted(maps.Keys(count)) {
-		maximum = count[group]
-		if !open && strings.Contains(group, "user") {
+	for name, n := range l.groups {
+		maximum := n
+		if !open && strings.Contains(name, "user") {
 			maximum += 10
 		}
-		groups = append(groups, groupStatus(group, count[group], count[group], maximum))
+		groups = append(groups, groupStatus(name, n, n, maximum))
 	}
 	l.groupsSay(groups...)
 }
@@ -375,7 +348,7 @@ func (l *busy) say(open bool) {
 //   - gate: the gate opens, and the budget has room for a hundred of the waiting pods, twice.
 //   - load: everything at once, while nodes come and go.
 func BenchmarkLoad(b *testing.B) {
-	pools := []devcluster.Pool{{Name: "userpool", Mode: "user"}, {Name: "systempool", Mode: "system"}, {Name: "roompool", Mode: "user"}}
+	pools := []devcluster.Pool{{Name: "userpool", Mode: "user"}, {Name: "systempool", Mode: "system"}, {Name: "roompool"}}
 	l := startBusy(b, devcluster.Options{}, func(i int) (string, string, string) {
 		pool := pools[i%5/3]
 		if hasRoom(i) {
@@ -383,6 +356,11 @@ func BenchmarkLoad(b *testing.B) {
 		}
 		return fmt.Sprintf("%s%06d", pool.Group(), i), pool.Name, pool.Mode
 	})
+	l.groups = map[string]int{}
+	for i := range *nodeCount {
+		_, pool, _ := l.group(i)
+		l.groups[(&devcluster.Pool{Name: pool}).Group()]++
+	}
 	l.say(true)
 	go every(l.ctx, 1.0/30, func(int) { // the status of an autoscaler that writes none is stale after 3 minutes
 		if l.open.Load() {
@@ -411,7 +389,7 @@ func BenchmarkLoad(b *testing.B) {
 // row prints a turn.
 func (l *busy) row(name string, t turn, more string) {
 	fmt.Printf("%-24s %-26s %7d %7d %10d %8.1f %14d %13.2f %3.0f %%  %s\n", l.scheduler, name, t.at(50).Milliseconds(), t.at(99).Milliseconds(), t.missing,
-		float64(t.bound)/t.took.Seconds(), t.spent(), t.milliCPU(), t.idle, more)
+		float64(t.bound)/t.took.Seconds(), int(t.grew("scheduler_schedule_attempts_total", "-")[""])-t.bound, t.milliCPU(), t.idle, more)
 }
 
 // measured measures the stories with the scheduler that runs.
@@ -458,18 +436,15 @@ func (l *busy) measured() {
 	if wants("load") {
 		t := l.measure(*lasts, func(ctx context.Context) { l.churn(ctx, *lasts) })
 		l.row("the load", t, "")
-		fmt.Printf("\n%s under the load for %v: %.0f %% of a CPU, %.0f MiB; requests a second", l.scheduler, *lasts, 100*t.cpu.Seconds()/t.took.Seconds(), t.memory)
-		requests := t.by("rest_client_requests_total", "method")
-		for _, method := range slices.Sorted(maps.Keys(requests)) {
-			fmt.Printf("; %s %.1f", method, requests[method]/t.took.Seconds())
-		}
-		fmt.Println("\nscheduler_event_handling_duration_seconds: events, mean")
-		count, sum := t.by("scheduler_event_handling_duration_seconds_count", "event"), t.by("scheduler_event_handling_duration_seconds_sum", "event")
-		for _, event := range slices.Sorted(maps.Keys(count)) {
-			if count[event] > 0 {
-				fmt.Printf("  %-40s %7.0f  %.3f ms\n", event, count[event], 1000*sum[event]/count[event])
+		fmt.Printf("%.0f %% of a CPU, %.0f MiB", 100*t.cpu.Seconds()/t.took.Seconds(), t.memory)
+		for _, metric := range [][2]string{{"rest_client_requests_total", "method"}, {"scheduler_event_handling_duration_seconds_count", "event"}, {"scheduler_event_handling_duration_seconds_sum", "event"}} {
+			fmt.Printf("\n%s, a second:", metric[0])
+			grew := t.grew(metric[0], metric[1])
+			for _, value := range slices.Sorted(maps.Keys(grew)) {
+				fmt.Printf("  %s %.4g", value, grew[value]/t.took.Seconds())
 			}
 		}
+		fmt.Println()
 		if *blockProfile != "" && l.ours() {
 			status, profile, err := l.get(l.env.scheduler, "/debug/pprof/block", l.Config.BearerToken)
 			if err != nil || status != http.StatusOK {
@@ -485,9 +460,7 @@ func (l *busy) ends(n int, app string, node func(i int) int) func(context.Contex
 	return func(ctx context.Context) {
 		time.Sleep(5 * time.Second)
 		for i := range n {
-			if err := l.client.CoreV1().Pods(namespace).Delete(ctx, fmt.Sprintf("%s-%d", app, node(i)), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
-				l.Error(err)
-			}
+			_ = l.client.CoreV1().Pods(namespace).Delete(ctx, fmt.Sprintf("%s-%d", app, node(i)), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
