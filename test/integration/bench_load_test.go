@@ -43,10 +43,10 @@ var (
 )
 
 const (
-	streamLives = time.Minute
+	streamLives = time.Minute // from the binding
 	kinds       = 20
-	budget      = 100 // of overlays/aks
-	unbound     = 2 * time.Minute
+	budget      = 100             // of overlays/aks
+	unbound     = 2 * time.Minute // for which a measurement waits for the stream's last pods
 )
 
 // busy is a cluster whose nodes nobody manages, under a load that it makes itself. Every tenth node has room for the
@@ -475,5 +475,5 @@ func (l *busy) boundAfter(moment time.Time, n int) string {
 	if len(bound) < n {
 		return fmt.Sprintf("%d of %d waiting pods were bound", len(bound), n)
 	}
-	return fmt.Sprintf("%d waiting pods were bound after %v, %d in all", n, bound[n-1].Round(time.Millisecond), len(bound))
+	return fmt.Sprintf("waiting pods were bound after: 1 %v, %d %v, %d in all", bound[0].Round(time.Millisecond), n, bound[n-1].Round(time.Millisecond), len(bound))
 }
