@@ -30,7 +30,7 @@ var (
 	soakFile  = flag.String("picture", root+"/.devcluster/soak.svg", "file for BenchmarkSoak's picture")
 )
 
-// BenchmarkSoak scales workloads of 20 kinds under the load, and kills a random component every 30 s. The autoscaler
+// BenchmarkSoak scales workloads of 20 kinds under the load, and kills a component every 30 s, in random order. The autoscaler
 // scales two pools; the load's own nodes are in no pool. It fails if the referee finds a wrong placement, or if a pod
 // is not placed in the end. The referee is blind for some seconds after the API server was killed, because it sees the
 // changes late and in another order.
@@ -71,12 +71,13 @@ func BenchmarkSoak(b *testing.B) {
 	}
 	both := func(names ...string) []picture.Line { return []picture.Line{{Name: names[0]}, {Name: names[1]}} }
 	charts := []picture.Chart{{Title: "memory, MiB", Lines: both("scheduler", "controller")}, {Title: "goroutines", Lines: both("scheduler", "controller")},
-		{Title: "creation → binding of unrelated pods, ms", Lines: both("median", "longest")}}
+		{Title: "creation → binding of the unrelated pods of the last 20 s, ms", Lines: both("median", "longest")}}
 	began, sampled, killed := time.Now(), time.Now(), time.Now()
 	add := func(chart, line int, value float64) {
 		points := &charts[chart].Lines[line].Points
 		*points = append(*points, [2]float64{time.Since(began).Seconds(), value})
 	}
+	names := slices.Collect(maps.Keys(kills))
 	restarts := 0 // by the kubelet, in a cluster
 	var marks []float64
 	var apiServer []time.Time
@@ -97,15 +98,17 @@ func BenchmarkSoak(b *testing.B) {
 					add(1, i, series(string(metrics), "go_goroutines", "-")[""])
 				}
 			}
-			if waits, _ := l.waits(sampled, time.Now().Add(-time.Second)); len(waits) > 0 {
+			if waits, _ := l.waits(time.Now().Add(-20*time.Second), time.Now().Add(-time.Second)); len(waits) > 0 {
 				add(2, 0, float64(waits[len(waits)/2].Milliseconds()))
 				add(2, 1, float64(waits[len(waits)-1].Milliseconds()))
 			}
 			sampled = time.Now()
 		}
 		if time.Since(killed) > killEvery && time.Since(began)+killEvery < *soakLasts {
-			names := slices.Sorted(maps.Keys(kills))
-			name := names[rand.IntN(len(names))]
+			if len(marks)%len(names) == 0 { // each once, then each again
+				rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			}
+			name := names[len(marks)%len(names)]
 			killed, marks = time.Now(), append(marks, time.Since(began).Seconds())
 			if name == "API server" {
 				apiServer = append(apiServer, killed)
