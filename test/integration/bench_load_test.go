@@ -43,6 +43,7 @@ var (
 )
 
 const (
+	verbosity   = "--v=2"     // of manifests/base
 	streamLives = time.Minute // from the binding
 	kinds       = 20
 	budget      = 100             // of overlays/aks
@@ -376,7 +377,7 @@ func BenchmarkLoad(b *testing.B) {
 		if !l.ours() {
 			config = "testdata/throughput/default.yaml"
 		}
-		l.env.scheduler = must.Get(l.StartScheduler(l.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, l.rbac))(b)
+		l.env.scheduler = must.Get(l.StartScheduler(l.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, l.rbac, verbosity))(b)
 		l.measured()
 		l.env.scheduler.Stop()
 		l.removePods("waiting")

@@ -40,6 +40,7 @@ func BenchmarkSoak(b *testing.B) {
 	user.CPU, system.CPU = resource.MustParse("4"), resource.MustParse("4")
 	l := startBusy(b, devcluster.Options{Pools: []devcluster.Pool{user, system}, Autoscaler: &devcluster.AutoscalerOptions{Interval: 2 * time.Second, UnneededTime: 10 * time.Second}},
 		func(i int) (string, string, string) { return fmt.Sprintf("node-%d", i), "plainpool", "" })
+	l.args = []string{verbosity}
 	l.refused = true // a starting API server forbids all requests for a moment
 	ours := []*devcluster.Component{nil, l.controlServing(aksConfig)}
 	l.schedule(aksConfig, suite.UserTier(8), suite.SystemTier(4),
