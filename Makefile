@@ -217,8 +217,15 @@ bench: tools build ## Measure a scheduling cycle against other profiles and besi
 	@go run ./test/perf
 	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|BoundPodUpdate' -benchtime 1x
 	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Sync
-	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/$(BIN)
-	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Load|Soak' -benchtime 3x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput' -benchtime 1x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench Load -benchtime 1x -bin $(CURDIR)/$(BIN) -nodes 500 -waiting 4000 -updates 100 -lasts 3m
+
+DURATION ?= 1h
+
+.PHONY: soak
+soak: tools build ## Kill a random component every 30 s under load for DURATION (1h), check the placements, and draw memory and latency: .devcluster/soak.svg
+	@go test -count=1 -timeout 0 ./test/integration -run '^$$' -bench Soak -benchtime 1x -bin $(CURDIR)/$(BIN) -soak $(DURATION) -nodes 200 -waiting 1000 -updates 50 -stream 5 -come 1 -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format, and what pods may look like, for a minute

@@ -29,10 +29,13 @@ type crowd struct {
 	client kubernetes.Interface // without a client-side rate limit
 }
 
-func startCrowd(b *testing.B) *crowd {
+func startCrowd(b *testing.B) *crowd { return startCrowdWith(b, devcluster.Options{}) }
+
+func startCrowdWith(b *testing.B, options devcluster.Options) *crowd {
 	b.Helper()
 	// The nodes have no leases, and stay Ready for this time.
-	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
+	options.ControllerManagerArgs = []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}
+	e := startWith(b, options)
 	config := rest.CopyConfig(e.Config)
 	config.QPS = -1
 	client := must.Get(kubernetes.NewForConfig(config))(b)
@@ -89,21 +92,27 @@ func (c *crowd) addNode(i int) error {
 	return c.addNodeOf(fmt.Sprintf("node-%d", i), mode)
 }
 
-func (c *crowd) addNodeOf(name, mode string) error {
+func (c *crowd) addNodeOf(name, mode string, changes ...func(*corev1.Node)) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		devcluster.ModeLabel: mode, corev1.LabelOSStable: "linux", corev1.LabelHostname: name}}}
 	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}
+	for _, change := range changes {
+		change(node)
+	}
 	_, err := c.client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{})
 	return err
 }
 
 // addPod makes a pod. If node is not "", the pod is bound to this node.
-func (c *crowd) addPod(name, app, node, cpu, memory string) error {
+func (c *crowd) addPod(name, app, node, cpu, memory string, changes ...func(*corev1.PodSpec)) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}}}
 	pod.Spec.NodeName = node
 	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "image", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}}}
+	for _, change := range changes {
+		change(&pod.Spec)
+	}
 	_, err := c.client.CoreV1().Pods(namespace).Create(c.ctx, pod, metav1.CreateOptions{})
 	return err
 }

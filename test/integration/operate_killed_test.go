@@ -31,11 +31,20 @@ func (e *env) autoscalerSays(pool string, target, maximum int) {
 // groupSays writes the autoscaler's status for one node group.
 func (e *env) groupSays(group string, ready, target, maximum int) {
 	e.Helper()
+	e.groupsSay(groupStatus(group, ready, target, maximum))
+}
+
+func groupStatus(group string, ready, target, maximum int) string {
+	return fmt.Sprintf("- {name: %s, health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}}\n", group, target, maximum, ready)
+}
+
+// groupsSay writes the autoscaler's status for the groups.
+func (e *env) groupsSay(groups ...string) {
+	e.Helper()
 	status := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{
 			"cluster-autoscaler.kubernetes.io/last-updated": time.Now().String()}},
-		Data: map[string]string{"status": fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}}\n",
-			group, target, maximum, ready)},
+		Data: map[string]string{"status": "autoscalerStatus: Running\nnodeGroups:\n" + strings.Join(groups, "")},
 	}
 	e.Eventually(20*time.Second, func() string {
 		_, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{})
