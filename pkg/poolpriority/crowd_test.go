@@ -213,7 +213,7 @@ func BenchmarkRolloutCycle(b *testing.B) {
 // what the scheduler does from the snapshot to the message; writing that is the same in both. In the second case, the
 // pods have priority 100, each node has a DaemonSet pod of priority 0, and every tenth a placeholder of -10.
 func BenchmarkAlike(b *testing.B) {
-	const held, sample = 1000, 60
+	const held, sample = 10000, 300
 	for _, lower := range []bool{false, true} {
 		h := newHarness(b, aks(b))
 		h.addNodes(virtualNode("virtual"))
