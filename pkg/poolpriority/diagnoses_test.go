@@ -290,7 +290,7 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 				runs.Add(1)
 				return do()
 			}}
-			repeated, preempted, spared, beside := 0, 0, 0, 0
+			repeated, preempted, fewer, beside := 0, 0, 0, 0
 			for i := range 3000 {
 				h.change()
 				p := h.pod(fmt.Sprint("pod-", i))
@@ -311,7 +311,7 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 					t.Fatalf("%s (step %d, priority %d): preempts on %q, want one of %v: %+v", p.Name, i, *p.Spec.Priority, got.preempts, want, got)
 				}
 				if most > int(runs.Load()) {
-					spared++
+					fewer++
 				}
 				if got.preempts != "" {
 					preempted++
@@ -338,8 +338,8 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 			if repeated < 100 {
 				t.Errorf("%d failures were repeated: the test covers little", repeated)
 			}
-			if preempted < 100 || spared < 100 || beside < 100 {
-				t.Errorf("%d pods preempted others, %d needed fewer dry runs, %d failures were repeated beside nominated pods: the test covers little", preempted, spared, beside)
+			if preempted < 100 || fewer < 100 || beside < 100 {
+				t.Errorf("%d pods preempted others, %d needed fewer dry runs, %d failures were repeated beside nominated pods: the test covers little", preempted, fewer, beside)
 			}
 		})
 	}
