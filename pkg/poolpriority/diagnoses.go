@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/resource"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/utils/lru"
@@ -44,8 +44,11 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // plugin depends only on the key and on the node's generation. No generation is used twice, except in the cycle of a
 // pod group, and pods of a group have no key. The status of a burst node also depends on the gate and on the time, so
 // burst nodes are filtered in every cycle. The status of a node with nominated pods is not cached. A pod that is
-// nominated later only takes capacity away, so a cached rejection stays valid. The cache is not used for a pod that may
-// preempt other pods.
+// nominated later only takes capacity away, so a cached rejection stays valid.
+//
+// A status is cached only if preemption cannot make the node feasible. Preemption cannot if Filter rejects the node
+// without its pods of lower priority, too. This depends only on the node's generation and on the key, because the key
+// includes the pod's priority. PodDisruptionBudgets only decide which victims preemption prefers.
 type diagnosisCache struct {
 	byFilterKey *lru.Cache // *cachedDiagnosis by alike.Filter; nil: nothing is cached
 	answers     []*fwk.Status
@@ -78,12 +81,12 @@ func (s *search) filterKey() (string, bool) {
 			return "", false // NodeResourcesFit reads DeviceClasses, too
 		}
 	}
-	return alike.Filter(s.pod, requests), true
+	return strconv.Itoa(int(preemptorPriority(s.pod))) + alike.Filter(s.pod, requests), true
 }
 
 // recall filters the nodes that have changed, and returns the diagnosis for all nodes except burst nodes. It returns
-// nil if the cache does not have the pod's key or if the pod may preempt other pods. It also returns nil if a changed
-// node is feasible or if more than maxChanged nodes have changed.
+// nil if the cache does not have the pod's key or if more than maxChanged nodes have changed. It also returns nil if a
+// changed node is feasible or if preemption may make it feasible.
 func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
@@ -92,8 +95,9 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if !ok {
 		return nil
 	}
-	if known, ok := f.byFilterKey.Get(key); ok && !s.pl.mayPreempt(s.pod, s.nodes) {
-		return f.renew(ctx, s, known.(*cachedDiagnosis))
+	if known, ok := f.byFilterKey.Get(key); ok {
+		s.known = known.(*cachedDiagnosis)
+		return f.renew(ctx, s, s.known)
 	}
 	return nil
 }
@@ -123,8 +127,12 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 		if !status.IsRejected() {
 			return nil // the node is feasible, or Filter failed and the cycle will return the error
 		}
+		helps, final := s.mayHelp(ctx, i, status)
+		if helps {
+			return nil
+		}
 		found.add(status, 1)
-		if alone {
+		if alone && final {
 			f.note(known, index, i, status)
 		}
 	}
@@ -137,7 +145,7 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 // remember caches the statuses of a cycle that filtered all nodes and found no feasible node.
 func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
-	if s == nil || !s.pl.strict || c.fromCache || s.pl.mayPreempt(s.pod, s.nodes) {
+	if s == nil || !s.pl.strict || c.fromCache {
 		return
 	}
 	if c.worst != anyRank {
@@ -165,7 +173,8 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 		if _, ok := c.flags.withNominated.Load(e.node.Name); ok {
 			continue
 		}
-		if status := statuses.Get(e.node.Name); status.IsRejected() && status.Plugin() != "" {
+		status := statuses.Get(e.node.Name)
+		if status.IsRejected() && status.Plugin() != "" && (status.Code() != fwk.Unschedulable || !s.mayPreempt(i) || s.hopeless(i)) {
 			f.note(known, index, i, status)
 		}
 	}
@@ -182,6 +191,12 @@ func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int
 	}
 	slot := index.slots[position]
 	known.seen[slot], known.answers[slot] = index.seen[position], number
+}
+
+// isCached reports whether the cache has the status of the node. Preemption cannot make such a node feasible.
+func (s *search) isCached(position int) bool {
+	index := s.pl.index
+	return s.known != nil && s.known.seen[index.slots[position]] == index.seen[position]
 }
 
 // grow extends the slices to the given number of slots.
@@ -219,7 +234,8 @@ func (o *diagnosis) String() string {
 
 // fromCache runs the Filter plugins on the burst nodes, and adds their statuses to the recalled diagnosis of the other
 // nodes. It returns a PreFilter status that ends the cycle without preemption, with the reasons that Filter would have
-// given for all nodes. It returns nil if a burst node is feasible.
+// given for all nodes. It returns nil if a burst node is feasible
+// or preemption may make it feasible.
 func (n *narrowing) fromCache(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *diagnosis) *fwk.Status {
 	for i := range n.pl.pools.Burst() {
 		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {
@@ -227,16 +243,11 @@ func (n *narrowing) fromCache(ctx context.Context, state fwk.CycleState, pod *v1
 			if !status.IsRejected() {
 				return nil
 			}
+			if helps, _ := c.search.mayHelp(ctx, position, status); helps {
+				return nil
+			}
 			recalled.add(status, 1)
 		}
 	}
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, recalled.String())
-}
-
-// mayPreempt reports whether the pod may preempt other pods and a pod of lower priority exists.
-func (pl *PoolPriority) mayPreempt(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
-	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
-		return false
-	}
-	return pl.index.hasLower(corev1helpers.PodPriority(pod), nodes)
 }

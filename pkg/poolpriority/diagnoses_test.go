@@ -8,20 +8,26 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/compat/dryrun"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
@@ -262,7 +268,8 @@ func TestFilterKeysAreBounded(t *testing.T) {
 
 // TestDiagnosesAgainstFullCycles: in random histories of a small cluster, each failure that is repeated is what a cycle
 // that looks at all nodes ends with: what is said of it, by which plugins, what PostFilter makes of it, and what is
-// noted for the gate.
+// noted for the gate. A pod preempts others if, and only if, in-tree preemption that looks at all nodes finds victims,
+// and on one of the best-ranked nodes with the least harm. It takes at most as many dry runs.
 func TestDiagnosesAgainstFullCycles(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -270,34 +277,69 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 			h := &history{harness: newHarness(t, aks(t)), r: rand.New(rand.NewPCG(seed, 7)), nodes: map[string]*v1.Node{}}
 			h.addNodes(virtualNode("virtual"))
 			h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
+			h.victims(func(string) {}) // they leave when change says so
+			kept := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: "default"},
+				Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
+			must.NoError(t, h.shared.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(kept))
 			for i := range 12 {
 				h.come(fmt.Sprint("node-", i))
 			}
-			repeated := 0
+			var runs atomic.Int32
+			tree := h.plugin.preemption.Interface.Interface
+			h.plugin.preemption.Interface.Interface = &dryrun.Interface{Interface: tree, Around: func(_ context.Context, _ fwk.CycleState, _ *v1.Pod, _ fwk.NodeInfo, do func() dryrun.Result) dryrun.Result {
+				runs.Add(1)
+				return do()
+			}}
+			repeated, preempted, fewer, beside := 0, 0, 0, 0
 			for i := range 3000 {
 				h.change()
 				p := h.pod(fmt.Sprint("pod-", i))
 				if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil { // preemption asks for it
 					t.Fatal(err)
 				}
+				runs.Store(0)
 				got := h.outcome(p)
 				if got.node != "" {
 					h.take(p, got.node)
+					continue
+				}
+				candidates, most := h.candidates(p, tree)
+				if runs.Load() > int32(most) { //nolint:gosec // small
+					t.Fatalf("%s (step %d): %d dry runs, default makes %d", p.Name, i, runs.Load(), most)
+				}
+				if want := h.best(candidates); got.preempts != "" && !slices.Contains(want, got.preempts) || got.preempts == "" && len(want) > 0 {
+					t.Fatalf("%s (step %d, priority %d): preempts on %q, want one of %v: %+v", p.Name, i, *p.Spec.Priority, got.preempts, want, got)
+				}
+				if most > int(runs.Load()) {
+					fewer++
+				}
+				if got.preempts != "" {
+					preempted++
+					h.preempted(p, got.preempts, candidates[got.preempts])
 				}
 				if !got.fromCache {
 					continue
 				}
 				repeated++
+				if most > 0 && len(h.nominees) > 0 {
+					beside++
+				}
 				known := h.plugin.diagnoses
 				h.plugin.diagnoses = diagnosisCache{}
 				want := h.outcome(p)
 				h.plugin.diagnoses = known
+				if len(h.nominees) > 0 { // they take room of nodes that had none before, too, and may add reasons
+					got.said, want.said = "", ""
+				}
 				if want.fromCache = true; got != want {
 					t.Fatalf("%s (step %d):\n%+v, but with a look at all nodes\n%+v", p.Name, i, got, want)
 				}
 			}
 			if repeated < 100 {
 				t.Errorf("%d failures were repeated: the test covers little", repeated)
+			}
+			if preempted < 100 || fewer < 100 || beside < 100 {
+				t.Errorf("%d pods preempted others, %d needed fewer dry runs, %d failures were repeated beside nominated pods: the test covers little", preempted, fewer, beside)
 			}
 		})
 	}
@@ -310,11 +352,66 @@ type history struct {
 	nodes   map[string]*v1.Node
 	gone    []string // names that nodes had
 	assumed []*v1.Pod
+
+	nominees []*v1.Pod // preempted others, and keep the room
+	ending   []string  // their victims
+}
+
+// candidates is the victims by node that in-tree preemption finds for the pod when it looks at all nodes, and the
+// number of those nodes.
+func (h *history) candidates(p *v1.Pod, tree preemption.Interface) (map[string]*extenderv1.Victims, int) {
+	known, ev := h.plugin.diagnoses, h.plugin.preemption.evaluator
+	ours := ev.Interface
+	h.plugin.diagnoses, ev.Interface = diagnosisCache{}, tree
+	defer func() { h.plugin.diagnoses, ev.Interface = known, ours }()
+	state := framework.NewCycleState()
+	_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p)
+	var fit *framework.FitError
+	if !errors.As(err, &fit) {
+		h.Fatalf("%s failed, and when it is looked at: %v", p.Name, err)
+	}
+	nodes := must.Get(fit.Diagnosis.NodeToStatus.NodesForStatusCode(h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos(), fwk.Unschedulable))(h)
+	if p.Spec.PreemptionPolicy != nil || len(nodes) == 0 || mustCycle(h, state).flags.passing.Load() {
+		return nil, 0
+	}
+	budgets := must.Get(ev.PdbLister.List(labels.Everything()))(h)
+	candidates, _, err := ev.DryRunPreemption(h.ctx, state, p, nodes, budgets, 0, int32(len(nodes))) //nolint:gosec // small
+	must.NoError(h, err)
+	return h.plugin.preemption.CandidatesToVictimsMap(candidates), len(nodes)
+}
+
+// best is the best-ranked nodes with the least harm.
+func (h *history) best(candidates map[string]*extenderv1.Victims) (best []string) {
+	var least []int64
+	for _, node := range slices.Sorted(maps.Keys(candidates)) {
+		harm := harmOf(candidates[node])
+		cost := append(harm[:], int64(max(naiveRank(h.node(node)), 0)))
+		switch order := slices.Compare(cost, least); {
+		case least == nil || order < 0:
+			least, best = cost, []string{node}
+		case order == 0:
+			best = append(best, node)
+		}
+	}
+	return best
+}
+
+// preempted has the node keep the room for the pod, until change ends that.
+func (h *history) preempted(p *v1.Pod, node string, victims *extenderv1.Victims) {
+	p = p.DeepCopy()
+	p.Status.NominatedNodeName = node
+	w := &world{harness: h.harness}
+	w.victimsOf(p)
+	w.park(p)
+	h.nominees = append(h.nominees, p)
+	for _, victim := range victims.Pods {
+		h.ending = append(h.ending, victim.Name)
+	}
 }
 
 // outcome is what comes of a pod.
 type outcome struct {
-	node                                           string
+	node, preempts                                 string
 	said, plugins, code, nominated                 string
 	gateClosed, passing, awaitsGateTaint, unproven bool
 	fromCache                                      bool
@@ -336,7 +433,7 @@ func (h *history) outcome(p *v1.Pod) outcome {
 	o := outcome{said: fit.Error(), plugins: fmt.Sprint(sets.List(fit.Diagnosis.UnschedulablePlugins)), code: status.Code().String(), fromCache: c.fromCache,
 		gateClosed: c.flags.gateClosed.Load(), passing: c.flags.passing.Load(), awaitsGateTaint: c.flags.awaitsGateTaint.Load(), unproven: c.flags.unproven.Load()}
 	if post != nil && post.NominatingInfo != nil {
-		o.nominated = fmt.Sprintf("%v %q", post.Mode(), post.NominatedNodeName)
+		o.nominated, o.preempts = fmt.Sprintf("%v %q", post.Mode(), post.NominatedNodeName), post.NominatedNodeName
 	}
 	return o
 }
@@ -365,6 +462,9 @@ func (h *history) come(name string) {
 		h.sched.Cache.UpdateNode(h.logger, old, node)
 	} else {
 		h.sched.Cache.AddNode(h.logger, node)
+		if daemon := "daemon-" + name; h.bound[daemon] == nil {
+			h.place(pod(daemon).Priority(-1).Req(map[v1.ResourceName]string{"cpu": "100m"}).Obj(), name)
+		}
 	}
 	h.nodes[name] = node
 }
@@ -376,7 +476,15 @@ func some[V any](r *rand.Rand, m map[string]V) string {
 
 // change changes the cluster a little.
 func (h *history) change() {
-	switch n := h.r.IntN(14); {
+	switch n := h.r.IntN(16); {
+	case n == 14 && len(h.ending) > 0:
+		if _, ok := h.bound[h.ending[0]]; ok {
+			h.remove(h.ending[0])
+		}
+		h.ending = h.ending[1:]
+	case n == 15 && len(h.nominees) > 0, len(h.nominees) > 3:
+		compat.Dequeue(h.logger, h.sched, h.nominees[0])
+		h.nominees = h.nominees[1:]
 	case n == 0 && len(h.nodes) > 6: // its pods stay
 		name := some(h.r, h.nodes)
 		must.NoError(h, h.sched.Cache.RemoveNode(h.logger, h.nodes[name]))
@@ -412,7 +520,7 @@ func (h *history) pod(name string) *v1.Pod {
 	if h.r.IntN(4) == 0 {
 		requests["example.com/gpu"] = "1"
 	}
-	b := pod(name).Priority(int32(h.r.IntN(30) / 29)).Req(requests) //nolint:gosec // small
+	b := pod(name).Priority([]int32{0, 0, 0, 5, 10}[h.r.IntN(5)]).Label("app", []string{"kept", "other"}[h.r.IntN(2)]).Req(requests)
 	switch h.r.IntN(6) {
 	case 0:
 		b = b.NodeSelector(map[string]string{"disk": "ssd"})

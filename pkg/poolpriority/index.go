@@ -212,21 +212,15 @@ func (x *index) assignSlots() {
 	}
 }
 
-// hasLower reports whether the snapshot has a pod with a lower priority than the given priority.
-func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
-	for i := range x.entries {
-		e := &x.entries[i]
-		if !e.lowestKnown {
-			e.lowest, e.lowestKnown = math.MaxInt32, true
-			for _, p := range nodes[i].GetPods() {
-				e.lowest = min(e.lowest, corev1helpers.PodPriority(p.GetPod()))
-			}
-		}
-		if e.lowest < priority {
-			return true
+// lowestPriority returns the lowest priority of the node's pods.
+func (e *entry) lowestPriority(node fwk.NodeInfo) int32 {
+	if !e.lowestKnown {
+		e.lowest, e.lowestKnown = math.MaxInt32, true
+		for _, p := range node.GetPods() {
+			e.lowest = min(e.lowest, corev1helpers.PodPriority(p.GetPod()))
 		}
 	}
-	return false
+	return e.lowest
 }
 
 // rankOf returns the rank and the pool of a node. The node may be missing from the snapshot.

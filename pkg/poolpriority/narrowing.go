@@ -6,19 +6,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 )
 
 // narrowing is a profile whose PreFilter ends with the search for the best pool.
 type narrowing struct {
 	framework.Framework
-	pl         *PoolPriority
-	preemption *defaultpreemption.DefaultPreemption // nil if the profile does not enable DefaultPreemption
-	lowerOnly  bool                                 // no PostFilter plugin preempts pods of equal or higher priority
+	pl        *PoolPriority
+	lowerOnly bool // no PostFilter plugin preempts pods of equal or higher priority
 }
 
 // RunPreFilterPlugins runs the PreFilter plugins. It then narrows the cycle to nodes of the best rank that has a
@@ -84,19 +81,13 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
 }
 
-// RunPostFilterPlugins runs the PostFilter plugins. If preemption would do equally little harm on nodes of several
-// pools, it may use only the nodes of the best of these pools. awaitVictims retries a pod that has preempted other
-// pods.
+// RunPostFilterPlugins runs the PostFilter plugins. Preemption gets only the nodes on which it may help. awaitVictims
+// retries a pod that has preempted other pods.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
-	if err == nil && n.lowerOnly {
-		n.pl.diagnoses.remember(c, statuses)
-	}
-	switch nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); {
-	case nodes != nil:
-		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
-	case err == nil && n.lowerOnly && !n.pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes):
-		statuses = &among{NodeToStatusReader: statuses} // without a pod of lower priority, preemption would dry-run each node in vain
+	if err == nil && n.lowerOnly && !c.narrowed && !c.fromCache {
+		statuses = n.pl.amongOpen(state, pod, c, statuses)
+		defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c
 	}
 	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
 	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {

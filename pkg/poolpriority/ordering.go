@@ -44,7 +44,8 @@ type cycle struct {
 	nodes  []fwk.NodeInfo // the snapshot
 	search *search        // set only if the profile is wrapped
 
-	flags *flags
+	flags   *flags
+	dryRuns *sync.Map // the results (type dryRun) of the cycle's dry runs of preemption, by the node's name
 }
 
 // flags records why Filter rejected nodes. All copies of a cycle share one flags.
@@ -86,7 +87,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		return nil, nil
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
-	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes, rejected: pl.wrapped}
+	c := &cycle{worst: anyRank, flags: &flags{}, dryRuns: &sync.Map{}, nodes: nodes, rejected: pl.wrapped}
 	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()

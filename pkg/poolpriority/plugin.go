@@ -25,7 +25,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -69,6 +68,7 @@ type PoolPriority struct {
 	wrapped    bool // Wrap was called: the profile searches for the best pool after all PreFilter plugins
 	retries    retries
 	diagnoses  diagnosisCache
+	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
 }
 
 var _ fwk.PreFilterPlugin = &PoolPriority{}
@@ -215,15 +215,14 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 // CycleState. Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter. For pods with
 // topology spread constraints or inter-pod affinity, this doubles the time of a cycle. Wrap does not change where pods
 // are placed. It also makes preemption prefer better-ranked pools (preempting.go). Call Wrap before the scheduler runs.
-// configs is the configuration of the profiles.
-func (f *Factory) Wrap(profiles map[string]framework.Framework, configs []schedconfig.KubeSchedulerProfile) error {
+func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
 	if profile, ok := profiles[f.profile]; ok {
-		preemption, err := f.plugin.newPreemption(profile, configs)
-		if err != nil {
+		var err error
+		if f.plugin.preemption, err = f.plugin.newPreemptor(profile); err != nil {
 			return err
 		}
 		f.plugin.wrapped = true
-		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
+		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: preemptsLowerOnly(profile)}
 	}
 	return nil
 }

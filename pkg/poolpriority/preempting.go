@@ -1,7 +1,6 @@
 package poolpriority
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -20,8 +18,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+	"k8s.io/kubernetes/pkg/scheduler/util"
 
-	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/compat/dryrun"
 )
 
 const (
@@ -33,28 +32,134 @@ const (
 	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
 
-// newPreemption returns an instance of the in-tree plugin DefaultPreemption for dry runs, with the arguments from the
-// profile. It returns nil if the profile does not enable DefaultPreemption.
-func (pl *PoolPriority) newPreemption(profile framework.Framework, configs []schedconfig.KubeSchedulerProfile) (*defaultpreemption.DefaultPreemption, error) {
+// preemptor changes how the profile's in-tree plugin DefaultPreemption works. There is one dry run for each node in a
+// cycle, and the best-ranked of the nodes with the least harm is chosen.
+type preemptor struct {
+	dryrun.Interface
+	pl        *PoolPriority
+	evaluator *preemption.Evaluator
+	nodes     int32 // the number of nodes from which in-tree preemption alone would choose
+}
+
+// newPreemptor changes the profile's plugin DefaultPreemption. It returns nil if the profile does not enable
+// DefaultPreemption. Only the list of PreEnqueue plugins gives access to the plugin.
+func (pl *PoolPriority) newPreemptor(profile framework.Framework) (*preemptor, error) {
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
 		return nil, nil
 	}
-	var args runtime.Object
-	for i := range configs {
-		if configs[i].SchedulerName != profile.ProfileName() {
-			continue
-		}
-		for _, c := range configs[i].PluginConfig {
-			if c.Name == names.DefaultPreemption {
-				args = c.Args
-			}
+	for _, plugin := range profile.PreEnqueuePlugins() {
+		if plugin, ok := plugin.(*defaultpreemption.DefaultPreemption); ok {
+			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator}
+			p.Around, plugin.Evaluator.Interface = p.around, p
+			return p, nil
 		}
 	}
-	plugin, err := defaultpreemption.New(context.Background(), args, profile, pl.features)
+	return nil, fmt.Errorf("profile %q: %s is a postFilter plugin, but not a preEnqueue plugin: enable it under multiPoint", profile.ProfileName(), names.DefaultPreemption)
+}
+
+// GetOffsetAndNumCandidates returns how many candidates a dry run collects. The nodes that among leaves out count, too.
+func (p *preemptor) GetOffsetAndNumCandidates(nodes int32) (int32, int32) {
+	return p.Interface.GetOffsetAndNumCandidates(max(nodes, p.nodes))
+}
+
+// OrderedScoreFuncs returns the order in which in-tree preemption compares nodes, with the rank before the victims' age.
+func (p *preemptor) OrderedScoreFuncs(_ context.Context, victims map[string]*extenderv1.Victims) []func(node string) int64 {
+	var funcs []func(node string) int64
+	for i := range len(harm{}) {
+		funcs = append(funcs, func(node string) int64 { return -harmOf(victims[node])[i] })
+	}
+	lister := p.pl.handle.SnapshotSharedLister().NodeInfos()
+	return append(funcs, func(node string) int64 {
+		info, err := lister.Get(node)
+		if err != nil {
+			return math.MinInt64
+		}
+		rank, _ := p.pl.index.rankOf(info.Node())
+		return -int64(rank)
+	}, func(node string) int64 {
+		start := util.GetEarliestPodStartTime(victims[node])
+		if start == nil {
+			return math.MinInt64
+		}
+		return start.UnixNano()
+	})
+}
+
+// dryRun is the result of a dry run of preemption on a node.
+type dryRun struct {
+	dryrun.Result
+	final bool // it failed, and would fail whatever pods are nominated to the node
+}
+
+// around makes a dry run, or returns the result of an earlier dry run on the node in the same cycle. All failed dry
+// runs give the reason that in-tree preemption gives for nodes without a dry run. Otherwise, the pod's condition would
+// depend on whether the cache had the result of the dry run.
+func (p *preemptor) around(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo, do func() dryrun.Result) dryrun.Result {
+	c, err := readCycle(state)
 	if err != nil {
-		return nil, fmt.Errorf("initializing %s: %w", names.DefaultPreemption, err)
+		return do()
 	}
-	return plugin, nil
+	if earlier, ok := c.dryRuns.Load(node.Node().Name); ok {
+		return earlier.(dryRun).Result
+	}
+	r := dryRun{Result: do()}
+	if r.Status.IsRejected() {
+		r.final = p.pl.handle.RunFilterPlugins(ctx, state, pod, node).IsRejected()
+		r.Status = fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "Preemption is not helpful for scheduling")
+	}
+	c.dryRuns.Store(node.Node().Name, r)
+	return r.Result
+}
+
+// mayHelp reports whether preemption may make the node feasible, which Filter has rejected with the status. If it may
+// not, final reports whether this holds whatever pods are nominated to the node.
+func (s *search) mayHelp(ctx context.Context, position int, status *fwk.Status) (helps, final bool) {
+	if status.Code() != fwk.Unschedulable || !s.mayPreempt(position) {
+		return false, true
+	}
+	p := s.pl.preemption
+	budgets, err := p.evaluator.PdbLister.List(labels.Everything())
+	if err != nil {
+		return true, false // preemption will return the error
+	}
+	candidates, _, err := p.evaluator.DryRunPreemption(ctx, s.state, s.pod, s.nodes[position:position+1], budgets, 0, 1)
+	return err != nil || len(candidates) > 0, s.hopeless(position)
+}
+
+// mayPreempt reports whether the pod may preempt other pods on the node, and would then fit by the resources that the
+// index compares.
+func (s *search) mayPreempt(position int) bool {
+	e, info, priority := &s.pl.index.entries[position], s.nodes[position], preemptorPriority(s.pod)
+	if s.pl.preemption == nil || e.lowestPriority(info) >= priority {
+		return false
+	}
+	free := e.free
+	for _, p := range info.GetPods() {
+		if corev1helpers.PodPriority(p.GetPod()) < priority {
+			r := p.CalculateResource().Resource
+			free.MilliCPU, free.Memory, free.Pods = free.MilliCPU+r.GetMilliCPU(), free.Memory+r.GetMemory(), free.Pods+1
+		}
+	}
+	return !s.byResources || s.request.fit(free)
+}
+
+// hopeless reports whether a dry run on the node failed in this cycle, and would fail whatever pods are nominated to
+// the node.
+func (s *search) hopeless(position int) bool {
+	c, err := readCycle(s.state)
+	if err != nil {
+		return false
+	}
+	r, ok := c.dryRuns.Load(s.pl.index.entries[position].node.Name)
+	return ok && r.(dryRun).final
+}
+
+// preemptorPriority returns a priority. The pod may preempt pods of lower priority.
+func preemptorPriority(pod *v1.Pod) int32 {
+	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
+		return math.MinInt32
+	}
+	return corev1helpers.PodPriority(pod)
 }
 
 // preemptsLowerOnly reports whether all PostFilter plugins of the profile are known to preempt only pods of lower
@@ -79,66 +184,26 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 	return a.NodeToStatusReader.NodesForStatusCode(lister, code)
 }
 
-// preferred finds the nodes on which preemption does the least harm, and returns the best-ranked of these nodes. It
-// returns nil if nothing will be preempted or if all nodes have the same rank. Of the returned nodes, in-tree
-// preemption then chooses the one whose most important victims started last. In-tree preemption has no setting for an
-// order of nodes.
-func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
-	c, err := readCycle(state)
-	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
-		return nil // nothing will be preempted
+// amongOpen limits preemption to the nodes on which it may help.
+func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, statuses fwk.NodeToStatusReader) *among {
+	s := c.search
+	if s == nil {
+		s = pl.newSearch(state, pod, c.nodes, nil)
 	}
-	if !pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes) {
-		return nil
-	}
-	lister := pl.handle.SnapshotSharedLister().NodeInfos()
-	nodes, err := statuses.NodesForStatusCode(lister, fwk.Unschedulable)
-	if err != nil || !pl.ofSeveralRanks(nodes) {
-		return nil
-	}
-	if eligible, _ := plugin.PodEligibleToPreemptOthers(ctx, pod, statuses.Get(pod.Status.NominatedNodeName)); !eligible {
-		return nil
-	}
-	budgets, err := plugin.Evaluator.PdbLister.List(labels.Everything())
-	if err != nil {
-		return nil // preemption will return the error
-	}
-	offset, count := plugin.GetOffsetAndNumCandidates(int32(len(nodes))) //nolint:gosec // there are not that many nodes
-	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, state, pod, nodes, budgets, offset, count)
-	if err != nil && len(candidates) == 0 {
-		return nil
-	}
-	return pl.leastHarm(lister, candidates)
-}
-
-func (pl *PoolPriority) ofSeveralRanks(nodes []fwk.NodeInfo) bool {
-	return slices.ContainsFunc(nodes, func(n fwk.NodeInfo) bool {
-		first, _ := pl.index.rankOf(nodes[0].Node())
-		rank, _ := pl.index.rankOf(n.Node())
-		return rank != first
-	})
-}
-
-// leastHarm finds the candidates with the least harm, and returns the best-ranked nodes among them.
-func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemption.Candidate) []fwk.NodeInfo {
-	var least harm
-	var best pool.Rank
-	var nodes []fwk.NodeInfo
-	for _, candidate := range candidates {
-		node, err := lister.Get(candidate.Name())
-		if err != nil {
+	a, all := &among{NodeToStatusReader: statuses}, int32(0)
+	for i, info := range c.nodes {
+		if statuses.Get(info.Node().Name).Code() != fwk.Unschedulable {
 			continue
 		}
-		rank, _ := pl.index.rankOf(node.Node())
-		h := harmOf(candidate.Victims())
-		switch order := cmp.Or(slices.Compare(h[:], least[:]), cmp.Compare(rank, best)); {
-		case nodes == nil || order < 0:
-			least, best, nodes = h, rank, []fwk.NodeInfo{node}
-		case order == 0:
-			nodes = append(nodes, node)
+		all++
+		if !s.isCached(i) && s.mayPreempt(i) {
+			a.nodes = append(a.nodes, info)
 		}
 	}
-	return nodes
+	if pl.preemption != nil {
+		pl.preemption.nodes = all
+	}
+	return a
 }
 
 // harm holds the values that in-tree preemption compares before it compares the victims' age. It compares them in this

@@ -103,7 +103,7 @@ func TestPreemptionArguments(t *testing.T) {
 		}
 	}
 	h := newHarness(t, cfg)
-	if _, n := h.sched.Profiles[ourProfile].(*narrowing).preemption.GetOffsetAndNumCandidates(1000); n != 500 {
+	if _, n := h.plugin.preemption.GetOffsetAndNumCandidates(1000); n != 500 {
 		t.Errorf("%d candidates of 1000 nodes, want 500", n)
 	}
 }

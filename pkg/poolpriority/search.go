@@ -29,6 +29,7 @@ type search struct {
 	byResources bool                               // NodeResourcesFit runs for the pod
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
 	burstOnly   bool                               // only burst nodes can be feasible
+	known       *cachedDiagnosis                   // nil if the cache does not have the pod's key
 }
 
 // newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is

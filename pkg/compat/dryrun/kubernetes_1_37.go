@@ -1,0 +1,21 @@
+//go:build kubernetes_1_37
+
+package dryrun
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+)
+
+// SelectVictimsOnNode makes a dry run of preemption on the node.
+func (i *Interface) SelectVictimsOnNode(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo, victims []*preemption.DomainVictim, budgets []*policyv1.PodDisruptionBudget) ([]*v1.Pod, int, *fwk.Status) {
+	r := i.Around(ctx, state, pod, node, func() (r Result) {
+		r.Victims, r.Violations, r.Status = i.Interface.SelectVictimsOnNode(ctx, state, pod, node, victims, budgets)
+		return r
+	})
+	return r.Victims, r.Violations, r.Status
+}
