@@ -149,6 +149,8 @@ type Verdict struct {
 	Trial bool
 	// Quota is the number of the owner's pods for which the gate is open; 0 means all.
 	Quota int
+	// Limited is set if the gate is open and the burst pool has a budget.
+	Limited bool
 	// Observed is set if only mode: Observe opened the gate. Reason is why the gate would be closed.
 	Observed bool
 }

@@ -91,9 +91,10 @@ type Gatekeeper struct {
 	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 
 	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
-	freed   atomic.Bool   // set when a pod on a burst node ends; the next sync then checks budgets
+	freed   atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
 	changed chan struct{} // gets a value when an input of the view or of a decision changes
 	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
+	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried
 
 	// Other goroutines may use override.Current and sources.Changes. Only the loop uses the rest of these fields.
 	sources  *sources.Sources
@@ -118,6 +119,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
 		changed:  make(chan struct{}, 1),
 		earlier:  make(chan struct{}, 1),
+		batch:    make(chan struct{}, 1),
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
@@ -221,6 +223,7 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	if snapshot.NotStarted != nil {
 		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
+	g.tried(pod.UID)
 	rule := g.overridden()
 	return rule.Decide(request, g.view.Load(), now)
 }
@@ -296,7 +299,10 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 // PodScheduled is too early. wantsRoom is set if the cycle checked the nodes and the pod fits none of them. wantsRoom
 // is not set if an earlier step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
-	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
+	g.tried(pod.UID)
+	if g.held.Failed(pod, wantsRoom, g.config.Clock.Now()) {
+		g.freeBudget()
+	}
 	if g.current(pod) == nil {
 		g.forget(pod.UID)
 	}
@@ -334,7 +340,10 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 
 // forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
-	g.held.Remove(pod)
+	g.tried(pod)
+	if g.held.Remove(pod) {
+		g.freeBudget()
+	}
 	g.declines.Forget(pod)
 }
 

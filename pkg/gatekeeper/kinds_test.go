@@ -137,6 +137,7 @@ func (w *kindsWorld) step(d time.Duration) {
 	w.clock.Step(d)
 	w.view.Pools[0].ScannedBefore = w.clock.Now()
 	w.reconsider(w.Context(), false)
+	w.sendBatch(w.Context())
 }
 
 func (w *kindsWorld) check(name, cpu string, want bool) {

@@ -16,8 +16,8 @@ import (
 )
 
 // settleTime is how long the gatekeeper batches changes before a sync. Nodes are often added and removed in groups.
-// After a full sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As
-// long as the pause is shorter than maxRest, full syncs use at most a tenth of a CPU.
+// After a sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As long as
+// the pause is shorter than maxRest, full syncs use at most a tenth of a CPU, and so do syncs with onlyNew.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -46,6 +46,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	g.evaluate(ctx, view)
 	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
+	go g.sendBatches(ctx)
 	g.takeOver(ctx)
 	g.loop.timer = g.config.Clock.NewTimer(0)
 	defer func() { g.loop.timer.Stop() }()
@@ -56,9 +57,12 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		case <-g.loop.timer.C():
 			g.sync(ctx, false)
 		case <-g.changed:
-			g.rest()
+			g.rest(g.loop.full, settleTime)
+			drain(g.changed)
 			g.sync(ctx, false)
 		case <-g.earlier:
+			g.rest(g.loop.onlyNew, 0)
+			drain(g.earlier)
 			g.sync(ctx, true)
 		}
 	}
@@ -81,18 +85,26 @@ type loop struct {
 	takenOver bool      // takeOver is done
 	giveUp    time.Time // when takeOver stops trying to read the published state; zero until this scheduler leads
 	timer     clock.Timer
-	due       time.Time     // when the next sync is due if nothing changes; zero if none is due
-	reported  time.Time     // when the last report was made
-	synced    time.Time     // when the last full sync ended
-	took      time.Duration // how long the last full sync took
+	due       time.Time // when the next sync is due if nothing changes; zero if none is due
+	reported  time.Time // when the last report was made
+	full      synced    // the last full sync
+	onlyNew   synced    // the last sync with onlyNew
 }
 
-// rest waits for settleTime, to batch changes. If the last full sync was recent, rest waits longer than settleTime, to
-// limit CPU use.
-func (g *Gatekeeper) rest() {
-	g.config.Clock.Sleep(max(settleTime, g.loop.synced.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
+// synced is when a sync ended, and how long it took.
+type synced struct {
+	ended time.Time
+	took  time.Duration
+}
+
+// rest waits for least, to batch changes. If the last sync was recent, rest waits longer than least, to limit CPU use.
+func (g *Gatekeeper) rest(last synced, least time.Duration) {
+	g.config.Clock.Sleep(max(least, last.ended.Add(min(restFactor*last.took, maxRest)).Sub(g.config.Clock.Now())))
+}
+
+func drain(c <-chan struct{}) {
 	select {
-	case <-g.changed:
+	case <-c:
 	default:
 	}
 }
@@ -120,10 +132,12 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 		// regularly.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
-	if !onlyNew {
-		g.loop.synced = g.config.Clock.Now()
-		g.loop.took = g.loop.synced.Sub(began)
+	last := &g.loop.full
+	if onlyNew {
+		last = &g.loop.onlyNew
 	}
+	last.ended = g.config.Clock.Now()
+	last.took = last.ended.Sub(began)
 	g.loop.due = due
 	g.loop.timer.Stop()
 	if !due.IsZero() {
@@ -161,9 +175,9 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
-// reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, reconsider requeues the
-// pod. reconsider returns when the next sync is due. With onlyNew, it decides only for pods that became held since the
-// last sync.
+// reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget
+// has room for the pod, reconsider enqueues the pod. reconsider returns when the next sync is due. With onlyNew, it
+// decides only for pods that became held since the last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
@@ -192,14 +206,12 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	if len(result.Opened) > 0 {
 		logger.V(2).Info("The gate opened for held pods", "pods", len(result.Opened))
-		requeuedPods.Add(float64(len(result.Opened)))
-		g.config.Activate(logger, result.Opened)
+		g.enqueue(result.Opened, false)
 	}
 	if g.freed.Swap(false) || !onlyNew || result.Budgets {
 		if pods, waiting := g.held.WithinBudgets(g.config.Pools, g.uses, now); len(pods) > 0 {
 			logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", waiting)
-			requeuedPods.Add(float64(len(pods)))
-			g.config.Activate(logger, pods)
+			g.enqueue(pods, false)
 		}
 	}
 	next := nodegroups.Earliest(result.Next, view.Until())
@@ -209,7 +221,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
 		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
-		g.config.Activate(logger, withoutCondition)
+		g.requeue(withoutCondition)
 	}
 	return nodegroups.Earliest(next, due)
 }

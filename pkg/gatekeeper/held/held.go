@@ -30,6 +30,7 @@ type Pods struct {
 	added        map[types.UID]bool               // pods for which the next sync with onlyNew decides
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
+	batches      batches
 	// trusted is set once Pods may use the times in the pods' conditions. For pods that had scheduling gates, these
 	// times are too early. The last leader's published times must therefore be restored before trusted is set.
 	trusted bool
@@ -71,8 +72,10 @@ type heldPod struct {
 	// open is, by the pool's index, whether the last decision opened the gate. If only the budget or a stale snapshot
 	// closes a gate, the gate counts as open, because the pod is requeued by WithinBudgets or after retryStale. If a
 	// quota opens a gate for a few pods only, the gate counts as open once the pod has been requeued.
-	open   []bool
-	budget bool // a budget closed a gate when the pod was last held
+	open []bool
+	// budget is, by the pool's index, whether the pod waits for the pool's budget. Either the budget closed the gate
+	// when the pod was last held, or the gate of a pool with a budget has opened since.
+	budget []bool
 	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
@@ -97,16 +100,21 @@ type heldPod struct {
 // New returns Pods without entries.
 func New() *Pods {
 	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
-		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
+		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, batches: newBatches()}
 }
 
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
 // pod became unschedulable, this time stays. wantsRoom is set if the pod lacks resources. A failure for another reason
-// resets the time at which the pod began to lack resources.
-func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
+// resets the time at which the pod began to lack resources. Until Add is called, the pod does not wait for a budget.
+// Failed reports whether budget was reserved for the pod.
+func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) (reserved bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
+	if entry, ok := h.pods[pod.UID]; ok {
+		reserved = !entry.reservedAt.IsZero()
+		entry.budget, entry.reservedAt = nil, time.Time{}
+	}
 	c := h.clocks[pod.UID]
 	switch {
 	case !wantsRoom:
@@ -114,9 +122,10 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	case wantsRoom && c.stopped:
 		c.stopped, c.noRoom = false, now
 	default:
-		return
+		return reserved
 	}
 	h.clocks[pod.UID] = c
+	return reserved
 }
 
 func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
@@ -157,7 +166,7 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, autoscalerKey: kind, viewKey: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudgetSpent), stale: decision.Closes(gate.ReasonSnapshotStale),
+		pod: pod, autoscalerKey: kind, viewKey: class, open: openPools(decision), budget: overBudget(decision), stale: decision.Closes(gate.ReasonSnapshotStale),
 		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
@@ -198,7 +207,7 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	if !ok {
 		return Pod{}, false
 	}
-	known := Pod{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
+	known := Pod{Budget: slices.Contains(entry.budget, true), WaitsForRollout: entry.waitsForRollout}
 	if entry.reservation != nil {
 		known.Reservation = *entry.reservation
 	}
@@ -262,15 +271,20 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	return changed
 }
 
-// Remove forgets the pod.
-func (h *Pods) Remove(uid types.UID) {
+// Remove forgets the pod. It reports whether budget was reserved for the pod.
+func (h *Pods) Remove(uid types.UID) (reserved bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		reserved = !entry.reservedAt.IsZero()
+	}
 	delete(h.pods, uid)
+	delete(h.batches.waiting, uid)
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
 	delete(h.added, uid)
 	delete(h.reserved, uid)
+	return reserved
 }
 
 // Waiting has the times since which a pod has waited.
@@ -361,14 +375,9 @@ func (h *Pods) Restore(uid types.UID, since time.Time) {
 
 // Any reports whether matters returns true for at least one held pod.
 func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, entry := range h.pods {
-		if matters(entry.pod) {
-			return true
-		}
-	}
-	return false
+	found := false
+	h.each(func(_ types.UID, entry *heldPod) { found = found || matters(entry.pod) })
+	return found
 }
 
 // Unreported returns, by namespace/name, held pods that have lacked the condition Unschedulable for too long. The write
