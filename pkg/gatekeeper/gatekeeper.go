@@ -116,7 +116,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		nodes:    factory.Nodes().Lister(),
 		pods:     factory.Pods().Lister(),
 		volumes:  newVolumes(config.Informers),
-		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
+		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce), last: map[bool]synced{}},
 		changed:  make(chan struct{}, 1),
 		earlier:  make(chan struct{}, 1),
 		batch:    make(chan struct{}, 1),
@@ -223,7 +223,9 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	if snapshot.NotStarted != nil {
 		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
-	g.tried(pod.UID)
+	if g.held.Tried(pod.UID, now) {
+		poke(g.batch)
+	}
 	rule := g.overridden()
 	return rule.Decide(request, g.view.Load(), now)
 }
@@ -299,10 +301,8 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 // PodScheduled is too early. wantsRoom is set if the cycle checked the nodes and the pod fits none of them. wantsRoom
 // is not set if an earlier step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
+	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	g.tried(pod.UID)
-	if g.held.Failed(pod, wantsRoom, g.config.Clock.Now()) {
-		g.freeBudget()
-	}
 	if g.current(pod) == nil {
 		g.forget(pod.UID)
 	}
@@ -341,10 +341,20 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 // forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.tried(pod)
-	if g.held.Remove(pod) {
-		g.freeBudget()
-	}
+	g.held.Remove(pod)
 	g.declines.Forget(pod)
+}
+
+// tried records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was reserved
+// for the pod, tried makes the loop requeue other pods.
+func (g *Gatekeeper) tried(pod types.UID) {
+	if g.held.Tried(pod, g.config.Clock.Now()) {
+		poke(g.batch)
+	}
+	if g.held.Unreserve(pod) {
+		g.freed.Store(true)
+		poke(g.earlier)
+	}
 }
 
 // Release drops the pod's reservation.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -57,12 +58,10 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		case <-g.loop.timer.C():
 			g.sync(ctx, false)
 		case <-g.changed:
-			g.rest(g.loop.full, settleTime)
-			drain(g.changed)
+			g.rest(false, settleTime, g.changed)
 			g.sync(ctx, false)
 		case <-g.earlier:
-			g.rest(g.loop.onlyNew, 0)
-			drain(g.earlier)
+			g.rest(true, 0, g.earlier)
 			g.sync(ctx, true)
 		}
 	}
@@ -85,10 +84,9 @@ type loop struct {
 	takenOver bool      // takeOver is done
 	giveUp    time.Time // when takeOver stops trying to read the published state; zero until this scheduler leads
 	timer     clock.Timer
-	due       time.Time // when the next sync is due if nothing changes; zero if none is due
-	reported  time.Time // when the last report was made
-	full      synced    // the last full sync
-	onlyNew   synced    // the last sync with onlyNew
+	due       time.Time       // when the next sync is due if nothing changes; zero if none is due
+	reported  time.Time       // when the last report was made
+	last      map[bool]synced // the last full sync and, at true, the last sync with onlyNew
 }
 
 // synced is when a sync ended, and how long it took.
@@ -97,14 +95,13 @@ type synced struct {
 	took  time.Duration
 }
 
-// rest waits for least, to batch changes. If the last sync was recent, rest waits longer than least, to limit CPU use.
-func (g *Gatekeeper) rest(last synced, least time.Duration) {
+// rest waits for least, to batch changes, and then drains the channel. If the last sync of the same kind was recent,
+// rest waits longer than least, to limit CPU use.
+func (g *Gatekeeper) rest(onlyNew bool, least time.Duration, changes <-chan struct{}) {
+	last := g.loop.last[onlyNew]
 	g.config.Clock.Sleep(max(least, last.ended.Add(min(restFactor*last.took, maxRest)).Sub(g.config.Clock.Now())))
-}
-
-func drain(c <-chan struct{}) {
 	select {
-	case <-c:
+	case <-changes:
 	default:
 	}
 }
@@ -132,12 +129,8 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 		// regularly.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
-	last := &g.loop.full
-	if onlyNew {
-		last = &g.loop.onlyNew
-	}
-	last.ended = g.config.Clock.Now()
-	last.took = last.ended.Sub(began)
+	ended := g.config.Clock.Now()
+	g.loop.last[onlyNew] = synced{ended, ended.Sub(began)}
 	g.loop.due = due
 	g.loop.timer.Stop()
 	if !due.IsZero() {
@@ -204,15 +197,9 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if result.Again {
 		poke(g.earlier)
 	}
-	if len(result.Opened) > 0 {
-		logger.V(2).Info("The gate opened for held pods", "pods", len(result.Opened))
-		g.enqueue(result.Opened, false)
-	}
+	g.requeue(result.Opened, held.WhileOpen)
 	if g.freed.Swap(false) || !onlyNew || result.Budgets {
-		if pods, waiting := g.held.WithinBudgets(g.config.Pools, g.uses, now); len(pods) > 0 {
-			logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", waiting)
-			g.enqueue(pods, false)
-		}
+		g.requeue(g.held.WithinBudgets(g.config.Pools, g.uses, now), held.WhileOpen)
 	}
 	next := nodegroups.Earliest(result.Next, view.Until())
 	if onlyNew {
@@ -221,9 +208,35 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
 		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
-		g.requeue(withoutCondition)
+		g.requeue(withoutCondition, held.Always)
 	}
 	return nodegroups.Earliest(next, due)
+}
+
+// requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
+// is left out if the loop decides again for the pod before its batch. With held.Always, a pod is left out only if it is
+// bound or deleted.
+func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, until int) {
+	for _, pod := range pods {
+		g.held.Enqueue(pod, until)
+	}
+	poke(g.batch)
+}
+
+// sendBatches requeues one batch after another, until the context ends.
+func (g *Gatekeeper) sendBatches(ctx context.Context) {
+	for logger := klog.FromContext(ctx); ctx.Err() == nil; {
+		if pods := g.held.NextBatch(g.config.Clock.Now()); len(pods) > 0 {
+			logger.V(2).Info("Requeueing held pods", "pods", len(pods))
+			requeuedPods.Add(float64(len(pods)))
+			g.config.Activate(logger, pods)
+		}
+		select {
+		case <-ctx.Done():
+		case <-g.batch:
+		case <-g.config.Clock.After(time.Second): // a batch may have timed out
+		}
+	}
 }
 
 // report logs problems and writes events about them. Once takeOver is done, report also submits a publishing.Report to

@@ -2,15 +2,11 @@ package gatekeeper
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -67,7 +63,7 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 				var bound []*v1.Pod
 				cycles, misfits, lowest := 0, 0, int32(2)
 				for idle := 0; idle < 3; idle++ {
-					w.sendBatch(w.Context())
+					w.config.Activate(klog.Background(), w.held.NextBatch(w.clock.Now()))
 					w.mu.Lock()
 					names := w.activated
 					w.activated = nil
@@ -108,46 +104,16 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 	}
 }
 
-// TestRequeueInBatches: the pods that the loop requeues are activated in batches, whatever the reason. All are activated.
-func TestRequeueInBatches(t *testing.T) {
-	w := newWorld(t)
-	w.crowd(t, 1000, 1)
-	batches, got := make(chan []string, 1), map[string]int{}
-	w.config.Activate = func(_ klog.Logger, pods map[string]*v1.Pod) { batches <- slices.Collect(maps.Keys(pods)) }
-	all := map[string]*v1.Pod{"default/unknown": {ObjectMeta: metav1.ObjectMeta{Name: "unknown", UID: "unknown"}}}
-	for i := range 1000 {
-		all[fmt.Sprint("default/p", i)] = pod(fmt.Sprint("p", i))
-	}
-	go w.sendBatches(w.Context())
-	w.requeue(all)
-	for len(got) < 1000 {
-		batch := <-batches
-		if len(batch) > 200 {
-			t.Fatalf("a batch has %d pods", len(batch))
-		}
-		w.clock.Step(100 * time.Millisecond)
-		for _, name := range batch {
-			got[name]++
-			w.tried(types.UID(strings.TrimPrefix(name, "default/")))
-		}
-	}
-	for name, n := range got {
-		if n != 1 || all[name] == nil {
-			t.Errorf("%s was requeued %d times", name, n)
-		}
-	}
-}
-
-// TestRest: after each kind of sync, the loop rests for nine times the duration of the sync.
+// TestRest: after each kind of sync, the loop rests for nine times the duration of the last sync of this kind.
 func TestRest(t *testing.T) {
 	w := newWorld(t)
 	for _, tc := range []struct{ took, least, want time.Duration }{
 		{0, settleTime, settleTime}, {20 * time.Millisecond, settleTime, 180 * time.Millisecond}, {time.Millisecond, 0, 9 * time.Millisecond}, {time.Second, 0, maxRest},
 	} {
 		began := w.clock.Now()
-		w.rest(synced{began, tc.took}, tc.least)
-		if got := w.clock.Since(began); got != tc.want {
-			t.Errorf("after a sync that took %v, the loop rests for %v, want %v", tc.took, got, tc.want)
+		w.loop.last[true] = synced{began, tc.took}
+		if w.rest(true, tc.least, w.earlier); w.clock.Since(began) != tc.want {
+			t.Errorf("after a sync that took %v, the loop rests for %v, want %v", tc.took, w.clock.Since(began), tc.want)
 		}
 	}
 }

@@ -90,7 +90,8 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 // held pods.
 func (g *Gatekeeper) free(pod *v1.Pod) {
 	if g.providers.Follows(pod.Spec.NodeName) {
-		g.freeBudget()
+		g.freed.Store(true)
+		poke(g.earlier)
 	}
 }
 

@@ -1,6 +1,7 @@
 package held
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -13,121 +14,78 @@ import (
 // batch follows when the scheduler has tried all pods of the last batch, but after batchTimeout at the latest.
 const (
 	firstBatch, minBatch, maxBatch = 100, 10, 1000
-
-	batchTime    = 100 * time.Millisecond
-	batchTimeout = time.Second
+	batchTime, batchTimeout        = 100 * time.Millisecond, time.Second
 )
 
-// batches has the held pods that wait for a batch, and the last batch.
+// Until when a pod waits for its batch. WhileOpen is until Reconsider or Add closes the pod's gates, or the pod is held
+// again; Reconsider then decides for the pod again. Always is until the pod's batch.
+const (
+	WhileOpen = 1 << iota
+	Always
+)
+
+// batches has the pods that wait for their batch, and the last batch.
 type batches struct {
-	waiting map[types.UID]*waiting
-	added   []*waiting // pods of waiting that are not in sorted yet
-	sorted  []*waiting // only NextBatch uses it, without the lock; includes pods that no longer wait for a batch
+	added  []turn             // pods that are not in sorted yet
+	sorted []turn             // only NextBatch uses it; includes pods that no longer wait for their batch
+	last   map[types.UID]bool // the untried pods of the last batch
 
-	untried     map[types.UID]bool // pods of the last batch
-	pods, limit int                // the number of pods in the last batch, and the maximum
-	sent, tried time.Time          // when the last batch was requeued, and when one of its pods was last tried
+	pods, limit int       // the number of pods in the last batch, and the maximum
+	sent, tried time.Time // when the last batch was requeued, and when one of its pods was last tried
 }
 
-// waiting is a pod that waits for a batch.
-type waiting struct {
-	turn
-	always bool // requeue the pod even if it is held again before
-	opened bool // requeue the pod only if a gate is still open
-}
-
-func newBatches() batches { return batches{waiting: map[types.UID]*waiting{}, limit: firstBatch} }
-
-// Enqueue makes the held pods wait for a batch. A pod does not wait any longer once it is no longer held. Unless always
-// is set, this also applies to a pod that is held again, or whose gates close: Reconsider and WithinBudgets then decide
-// for the pod again.
-func (h *Pods) Enqueue(pods map[string]*v1.Pod, always bool) {
-	i := 0
+// Enqueue makes the pod wait for its batch if the pod is held. until is WhileOpen or Always. If no gate is open for the
+// pod, until counts as Always.
+func (h *Pods) Enqueue(pod *v1.Pod, until int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, pod := range pods {
-		if i++; i%syncChunk == 0 {
-			h.mu.Unlock()
-			h.mu.Lock()
+	if entry, ok := h.pods[pod.UID]; ok {
+		if !slices.Contains(entry.open, true) {
+			until = Always
 		}
-		entry, ok := h.pods[pod.UID]
-		if !ok {
-			continue
+		if entry.queued == 0 {
+			h.batches.added = append(h.batches.added, h.turnOf(entry))
 		}
-		before := h.batches.waiting[pod.UID]
-		if before != nil && before.entry == entry && (before.always || !always) {
-			continue
-		}
-		w := &waiting{turn: h.turnOf(entry), always: always || before != nil && before.always, opened: slices.Contains(entry.open, true)}
-		h.batches.waiting[pod.UID] = w
-		h.batches.added = append(h.batches.added, w)
+		entry.queued |= until
 	}
 }
 
 // NextBatch returns the pods of the next batch, by namespace/name. The caller requeues these pods. If no pod waits or
 // the next batch is not due yet, NextBatch returns no pods. Only one goroutine may call NextBatch.
 func (h *Pods) NextBatch(now time.Time) map[string]*v1.Pod {
-	b := &h.batches
+	b, pods := &h.batches, map[string]*v1.Pod{}
 	h.mu.Lock()
-	added := b.added
-	b.added = nil
+	b.sorted, b.added = append(b.sorted, b.added...), nil
 	h.mu.Unlock()
-	if len(added) > 0 {
-		b.sorted = append(b.sorted, added...)
-		slices.SortFunc(b.sorted, func(a, b *waiting) int { return inOrder(a.turn, b.turn) })
-	}
+	slices.SortFunc(b.sorted, inOrder) // without the lock
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(b.untried) > 0 && now.Before(b.sent.Add(batchTimeout)) {
+	if len(b.last) > 0 && now.Before(b.sent.Add(batchTimeout)) {
 		return nil
 	}
-	b.resize()
-	pods := map[string]*v1.Pod{}
-	for len(b.sorted) > 0 && len(pods) < b.limit {
-		w := b.sorted[0]
-		b.sorted = b.sorted[1:]
-		uid := w.pod.UID
-		if b.waiting[uid] != w {
-			continue
-		}
-		delete(b.waiting, uid)
-		switch entry := h.pods[uid]; {
-		case !w.always && entry != w.entry:
-		case !w.always && w.opened && !slices.Contains(entry.open, true):
-			entry.reservedAt = time.Time{} // the pod gets budget when the gate opens again
-		default:
-			if !entry.reservedAt.IsZero() {
-				entry.reservedAt = now
-			}
-			pods[nameOf(entry.pod)] = entry.pod
-			b.untried[uid] = true
-		}
+	if tried, took := b.pods-len(b.last), max(b.tried.Sub(b.sent), time.Millisecond); b.pods > 0 {
+		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), maxBatch)
 	}
-	if len(b.sorted) == 0 {
-		b.sorted = nil // frees the pods
+	b.last = map[types.UID]bool{}
+	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
+		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
+			entry.queued = 0
+			pods[nameOf(entry.pod)], b.last[entry.pod.UID] = entry.pod, true
+		}
+		b.sorted = b.sorted[1:]
 	}
 	b.pods, b.sent, b.tried = len(pods), now, now
 	return pods
 }
 
-// resize sets the size of the next batch by how long the last batch took. The size at most doubles.
-func (b *batches) resize() {
-	if tried := b.pods - len(b.untried); b.pods > 0 {
-		took := max(b.tried.Sub(b.sent), time.Millisecond)
-		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), 2*b.limit, maxBatch)
-	}
-	b.pods, b.untried = 0, map[types.UID]bool{}
-}
-
-// Tried records that a scheduling cycle has tried the pod, or that the pod was bound or deleted. It reports whether the
-// pod was the last untried pod of a batch.
+// Tried records that a scheduling cycle tries the pod, or that the pod was bound or deleted. It reports whether the pod was the last untried pod of a batch.
 func (h *Pods) Tried(uid types.UID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.batches.untried[uid] {
+	if !h.batches.last[uid] {
 		return false
 	}
-	delete(h.batches.untried, uid)
+	delete(h.batches.last, uid)
 	h.batches.tried = now
-	return len(h.batches.untried) == 0
+	return len(h.batches.last) == 0
 }

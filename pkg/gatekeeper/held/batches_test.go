@@ -33,7 +33,9 @@ func (h *Pods) batch(now time.Time) string {
 
 // decide makes the sync decide the same for all pods, and enqueues the pods for which the gate opens.
 func (h *Pods) decide(decision *gate.Decision, now time.Time) {
-	h.Enqueue(h.Reconsider(false, now, func(*Candidate) gate.Decision { return *decision }).Opened, false)
+	for _, p := range h.Reconsider(false, now, func(*Candidate) gate.Decision { return *decision }).Opened {
+		h.Enqueue(p, WhileOpen)
+	}
 }
 
 // TestBatchesAreInOrder: pods of higher priority go first, and of pods with the same priority those that have waited
@@ -41,71 +43,45 @@ func (h *Pods) decide(decision *gate.Decision, now time.Time) {
 // batchTimeout. Its size follows from how long the last batch took.
 func TestBatchesAreInOrder(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	add := func(prefix string, n int, priority int32) map[string]*v1.Pod {
-		pods := map[string]*v1.Pod{}
+	add := func(prefix string, n int, priority int32) {
 		for i := range n {
 			p := pod(fmt.Sprintf("%s%04d", prefix, i))
 			p.Spec.Priority = ptr.To(priority)
 			h.Add(p, "", closed, nil, now.Add(time.Duration(i)*time.Millisecond))
-			pods[nameOf(p)] = p
+			h.Enqueue(p, Always)
+			h.Enqueue(p, WhileOpen) // the second time changes nothing
 		}
-		h.Enqueue(pods, true)
-		return pods
 	}
-	for name := range add("low", 5000, 0) {
-		h.Enqueue(map[string]*v1.Pod{name: pod(strings.TrimPrefix(name, "default/"))}, false) // the second time changes nothing
-	}
+	add("low", 5000, 0)
 	for i, tc := range []struct {
-		tried       int           // how many pods of the last batch are tried, after took
-		took        time.Duration // 0: the batch times out
-		added       int
-		first, last string // of the batch; empty if there is none
-		size        int
+		added, tried int           // how many pods are enqueued, and how many pods of the last batch are tried, after took
+		took         time.Duration // 0: the batch times out
+		first, last  string        // of the batch; empty if there is none
+		size         int
 	}{
 		{added: 50, first: "high0000", last: "low0049", size: firstBatch},
 		{tried: 99, took: 10 * time.Millisecond},
 		{tried: 1, took: 40 * time.Millisecond, first: "low0050", last: "low0249", size: 200}, // 50 ms for 100
-		{tried: 200, took: 50 * time.Millisecond, first: "low0250", last: "low0649", size: 400},
-		{tried: 400, took: 800 * time.Millisecond, first: "low0650", last: "low0699", size: 50},
-		{tried: 50, took: 1, first: "low0700", last: "low0799", size: 100},
+		{tried: 200, took: 800 * time.Millisecond, first: "low0250", last: "low0274", size: 25},
+		{tried: 25, took: time.Millisecond, first: "low0275", last: "low1274", size: maxBatch},
 		{tried: 60, took: 600 * time.Millisecond},
-		{first: "low0800", last: "low0809", size: minBatch}, // 60 of 100 pods were tried in 600 ms, and then none
-		{tried: 10, took: 1, added: 5, first: "high0050", last: "low0824", size: 20},
+		{added: 55, first: "high0000", last: "high0009", size: minBatch}, // 60 pods were tried in 600 ms, and then none
 	} {
-		var untried []string
-		for uid := range h.batches.untried {
-			untried = append(untried, string(uid))
+		if tc.added > 0 {
+			add("high", tc.added, 10)
 		}
-		slices.Sort(untried)
-		now = now.Add(tc.took)
+		untried := slices.Sorted(maps.Keys(h.batches.last))
+		if now = now.Add(tc.took); tc.took == 0 {
+			now = now.Add(batchTimeout)
+		}
 		for k, uid := range untried[:tc.tried] {
-			if done := h.Tried(pod(uid).UID, now); done != (k == len(untried)-1) {
+			if done := h.Tried(uid, now); done != (k == len(untried)-1) {
 				t.Errorf("step %d: after %d of %d pods: done is %v", i, k+1, len(untried), done)
 			}
 		}
-		if tc.took == 0 {
-			now = now.Add(batchTimeout)
-		}
-		switch i {
-		case 0:
-			add("high", tc.added, 10)
-		case 8:
-			for k := 50; k < 55; k++ {
-				p := pod(fmt.Sprintf("high%04d", k))
-				p.Spec.Priority = ptr.To[int32](10)
-				h.Add(p, "", closed, nil, now)
-				h.Enqueue(map[string]*v1.Pod{nameOf(p): p}, true)
-			}
-		}
 		got := strings.Fields(h.batch(now))
-		if tc.size == 0 {
-			if len(got) > 0 {
-				t.Errorf("step %d: %v before the last batch was tried", i, got)
-			}
-			continue
-		}
-		if len(got) != tc.size || got[0] != tc.first || got[len(got)-1] != tc.last {
-			t.Fatalf("step %d: %d pods, from %s to %s; want %+v", i, len(got), slices.Min(got), slices.Max(got), tc)
+		if len(got) != tc.size || tc.size > 0 && (got[0] != tc.first || got[len(got)-1] != tc.last) {
+			t.Fatalf("step %d: %v; want %+v", i, got, tc)
 		}
 	}
 }
@@ -135,7 +111,7 @@ func TestEnqueuedPodChanges(t *testing.T) {
 			want := tc.want
 			if always {
 				want = tc.always
-				h.Enqueue(map[string]*v1.Pod{"default/p": p}, true)
+				h.Enqueue(p, Always)
 			}
 			tc.meanwhile(h, p)
 			if got := h.batch(now); got != want {
@@ -145,9 +121,6 @@ func TestEnqueuedPodChanges(t *testing.T) {
 			h.decide(opens, now)
 			if got := h.batch(now); !always && got != tc.then {
 				t.Errorf("%s: then the batch has %q, want %q", tc.name, got, tc.then)
-			}
-			if h.Remove(p.UID); len(h.batches.waiting) > 0 {
-				t.Errorf("%s: something is left of the pod", tc.name)
 			}
 		}
 	}
@@ -163,8 +136,10 @@ func TestSpares(t *testing.T) {
 	}
 	within := func(step, want string) {
 		t.Helper()
-		pods, _ := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{}} }, now)
-		h.Enqueue(pods, false)
+		pods := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{}} }, now)
+		for _, p := range pods {
+			h.Enqueue(p, WhileOpen)
+		}
 		names := slices.Sorted(maps.Keys(pods))
 		got := fmt.Sprint(len(names))
 		if len(names) > 0 {
@@ -192,7 +167,7 @@ func TestSpares(t *testing.T) {
 		t.Errorf("the batch has %v", got)
 	}
 	for i := range 5 {
-		if !h.Failed(pod(fmt.Sprintf("p%02d", i)), true, now) {
+		if !h.Unreserve(pod(fmt.Sprintf("p%02d", i)).UID) {
 			t.Errorf("no budget was reserved for pod %d", i)
 		}
 	}

@@ -24,26 +24,26 @@ const spareShare = 10
 
 // WithinBudgets returns, by namespace/name, held pods that fit into the remaining budget of a burst pool, and a few
 // spares. The caller requeues these pods. Pods with a higher priority get budget first. Among pods with the same
-// priority, the pod that has waited longest gets budget first. The reason of the other pods becomes BudgetSpent.
-// waiting is the number of pods that only budgets hold back. If there are such pods, WithinBudgets calls uses to get
-// the usage of each pool.
-func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
+// priority, the pod that has waited longest gets budget first. The reason of the other pods becomes BudgetSpent. If only
+// budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool.
+func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) map[string]*v1.Pod {
 	all := h.onBudget(now)
 	if len(all) == 0 {
-		return nil, 0
+		return nil
 	}
-	used := uses()
-	var chosen, others []*budgeted
+	used, chosen, spares := uses(), 0, 0
 	for i := range all {
-		switch w := &all[i]; {
-		case w.reserve(pools, used) && !w.hasReservation:
-			chosen = append(chosen, w)
-		case !w.hasReservation:
-			others = append(others, w)
+		switch w, fits := &all[i], all[i].reserve(pools, used); {
+		case w.hasReservation:
+		case fits:
+			w.chosen = true
+			chosen++
+		case spares < chosen/spareShare:
+			w.chosen = true
+			spares++
 		}
 	}
-	spares := min(len(chosen)/spareShare, len(others))
-	return h.reserveBudget(append(chosen, others[:spares]...), others[spares:], now), len(all)
+	return h.reserveBudget(all, now)
 }
 
 // turn is the place of a held pod in the order in which pods are requeued. The fields are copies.
@@ -67,8 +67,8 @@ func inOrder(a, b turn) int {
 type budgeted struct {
 	turn
 	pools          []bool // by the pools' index: whether the pod waits for the pool's budget
-	reason         string // the code
 	hasReservation bool   // set if the pod was requeued less than reservationTTL ago, and was not tried after that
+	chosen         bool   // set if the pod is to be requeued
 }
 
 // reserve finds the first pool of w.pools whose budget has room for the pod. It adds the pod's usage to the usage of
@@ -87,14 +87,14 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 // already reserved. Within both groups, pods are sorted by priority, and then by waiting time.
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
-	h.each(func(uid types.UID, entry *heldPod) {
+	h.each(func(_ types.UID, entry *heldPod) {
 		pools := slices.Clone(entry.budget)
 		for i := range pools {
 			pools[i] = pools[i] && entry.open[i]
 		}
 		if slices.Contains(pools, true) {
-			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools, reason: entry.reason.code,
-				hasReservation: !entry.reservedAt.IsZero() && (h.batches.waiting[uid] != nil || now.Before(entry.reservedAt.Add(reservationTTL)))})
+			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools,
+				hasReservation: !entry.reservedAt.IsZero() && (entry.queued != 0 || now.Before(entry.reservedAt.Add(reservationTTL)))})
 		}
 	})
 	rank := map[bool]int{true: 0, false: 1}
@@ -104,26 +104,36 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 	return waiting
 }
 
-// reserveBudget sets reservedAt of the chosen pods, and the reason of the others. It drops pods that were bound or held
-// again meanwhile. It returns the chosen pods by namespace/name.
-func (h *Pods) reserveBudget(chosen, others []*budgeted, now time.Time) map[string]*v1.Pod {
+// reserveBudget sets reservedAt of the chosen pods, and the reason of the others. It leaves out pods that were bound or
+// held again meanwhile. It returns the chosen pods by namespace/name.
+func (h *Pods) reserveBudget(all []budgeted, now time.Time) map[string]*v1.Pod {
 	pods := map[string]*v1.Pod{}
-	others = slices.DeleteFunc(others, func(w *budgeted) bool { return w.reason == gate.ReasonBudgetSpent.Code })
-	for k, chunk := range [][]*budgeted{chosen, others} {
-		for part := range slices.Chunk(chunk, syncChunk) {
-			h.mu.Lock()
-			for _, w := range part {
-				switch entry, ok := h.pods[w.pod.UID]; {
-				case !ok || entry != w.entry:
-				case k == 0:
-					entry.reservedAt = now
-					pods[nameOf(entry.pod)] = entry.pod
-				default:
-					entry.reason = reason{pool: slices.Index(w.pools, true), code: gate.ReasonBudgetSpent.Code}
-				}
+	for part := range slices.Chunk(all, syncChunk) {
+		h.mu.Lock()
+		for i := range part {
+			switch w := &part[i]; {
+			case w.hasReservation || h.pods[w.pod.UID] != w.entry:
+			case w.chosen:
+				w.entry.reservedAt = now
+				pods[nameOf(w.pod)] = w.pod
+			default:
+				w.entry.reason = reason{pool: slices.Index(w.pools, true), code: gate.ReasonBudgetSpent.Code}
 			}
-			h.mu.Unlock()
 		}
+		h.mu.Unlock()
 	}
 	return pods
+}
+
+// Unreserve releases the budget that is reserved for the pod, and reports whether there is any. Until the pod is held
+// again, it waits for no budget.
+func (h *Pods) Unreserve(uid types.UID) (reserved bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		reserved = !entry.reservedAt.IsZero()
+		entry.reservedAt = time.Time{}
+		clear(entry.budget)
+	}
+	return reserved
 }

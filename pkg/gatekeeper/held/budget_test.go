@@ -37,7 +37,7 @@ func TestWithinBudgets(t *testing.T) {
 	}
 	requeues := func(when string, want ...string) {
 		t.Helper()
-		pods, _ := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{Pods: inPool}} }, now)
+		pods := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{Pods: inPool}} }, now)
 		if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are tried again, want %v", when, got, want)
 		}

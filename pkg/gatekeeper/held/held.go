@@ -83,13 +83,15 @@ type heldPod struct {
 	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
 	// has started, to get its actual reason.
 	starting bool
+	// queued is until when the pod waits for its batch; 0 if it does not wait for a batch.
+	queued int
 	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
 	// waitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet
 	// (Reservation.Since). It is zero if the pod never waited for such pods.
 	waitsForRollout time.Time
-	// reservedAt is when the pod was requeued because a budget had room for the pod. It becomes zero when the pod is
-	// held again.
+	// reservedAt is when the pod was enqueued because a budget had room for the pod. It becomes zero when the pod's
+	// gates close, and when a scheduling cycle of the pod fails.
 	reservedAt time.Time
 	// since is when the pod was last held. If the pod is requeued because it lacks the condition Unschedulable, since
 	// becomes the time of the requeue. tries counts these requeues.
@@ -100,21 +102,16 @@ type heldPod struct {
 // New returns Pods without entries.
 func New() *Pods {
 	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
-		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, batches: newBatches()}
+		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
 }
 
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
 // pod became unschedulable, this time stays. wantsRoom is set if the pod lacks resources. A failure for another reason
-// resets the time at which the pod began to lack resources. Until Add is called, the pod does not wait for a budget.
-// Failed reports whether budget was reserved for the pod.
-func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) (reserved bool) {
+// resets the time at which the pod began to lack resources.
+func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
-	if entry, ok := h.pods[pod.UID]; ok {
-		reserved = !entry.reservedAt.IsZero()
-		entry.budget, entry.reservedAt = nil, time.Time{}
-	}
 	c := h.clocks[pod.UID]
 	switch {
 	case !wantsRoom:
@@ -122,10 +119,9 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) (reserved bool
 	case wantsRoom && c.stopped:
 		c.stopped, c.noRoom = false, now
 	default:
-		return reserved
+		return
 	}
 	h.clocks[pod.UID] = c
-	return reserved
 }
 
 func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
@@ -157,16 +153,17 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
-	tries := 0
+	tries, queued := 0, 0
 	var waitsForRollout time.Time
 	if before, ok := h.pods[pod.UID]; ok {
-		tries, waitsForRollout = before.tries, before.waitsForRollout
+		tries, waitsForRollout, queued = before.tries, before.waitsForRollout, before.queued&^WhileOpen
 	}
+	open, budget := openPools(decision)
 	if reservation != nil && waitsForRollout.IsZero() {
 		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, autoscalerKey: kind, viewKey: class, open: openPools(decision), budget: overBudget(decision), stale: decision.Closes(gate.ReasonSnapshotStale),
+		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, stale: decision.Closes(gate.ReasonSnapshotStale),
 		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
@@ -271,20 +268,15 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	return changed
 }
 
-// Remove forgets the pod. It reports whether budget was reserved for the pod.
-func (h *Pods) Remove(uid types.UID) (reserved bool) {
+// Remove forgets the pod.
+func (h *Pods) Remove(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok {
-		reserved = !entry.reservedAt.IsZero()
-	}
 	delete(h.pods, uid)
-	delete(h.batches.waiting, uid)
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
 	delete(h.added, uid)
 	delete(h.reserved, uid)
-	return reserved
 }
 
 // Waiting has the times since which a pod has waited.

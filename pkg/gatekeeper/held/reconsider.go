@@ -117,23 +117,22 @@ func (l *Result) settle(candidates []Candidate) {
 
 // one applies the decision to the pod's entry.
 func (l *Result) one(entry *heldPod, decision *gate.Decision) {
-	open := openPools(decision)
+	open, _ := openPools(decision)
 	for i := range open {
 		switch v := &decision.Burst[i]; {
 		case !open[i] || entry.open[i]:
 		case l.quotas.add(l.held.turnOf(entry), i, v):
 			open[i] = false // the gate counts as closed until requeueByQuota requeues the pod
 		case v.Limited:
-			if entry.budget == nil {
-				entry.budget = make([]bool, len(open))
-			}
 			entry.budget[i], entry.starting = true, false
 		default:
 			l.Opened[nameOf(entry.pod)] = entry.pod
 		}
 	}
 	l.Budgets = l.Budgets || slices.Contains(entry.budget, true)
-	entry.open = open
+	if entry.open = open; !slices.Contains(open, true) {
+		entry.queued, entry.reservedAt = entry.queued&^WhileOpen, time.Time{}
+	}
 	if r := reasonOf(decision); r.code != "" {
 		entry.reason = r
 	}
@@ -155,21 +154,14 @@ func isStarting(decision *gate.Decision) bool {
 	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return v.Holds() && v.Reason.Code == ReasonStarting.Code })
 }
 
-// overBudget returns, by the pool's index, whether only the budget closes the gate.
-func overBudget(decision *gate.Decision) []bool {
-	over := make([]bool, len(decision.Burst))
-	for i := range decision.Burst {
-		over[i] = decision.Burst[i].Reason.Code == gate.ReasonBudgetSpent.Code
-	}
-	return over
-}
-
-// openPools returns, by the pool's index, whether the gate counts as open (heldPod.open).
-func openPools(decision *gate.Decision) []bool {
-	open := make([]bool, len(decision.Burst))
+// openPools returns, by the pool's index, whether the gate counts as open (heldPod.open), and whether only the budget
+// closes it.
+func openPools(decision *gate.Decision) (open, budget []bool) {
+	open, budget = make([]bool, len(decision.Burst)), make([]bool, len(decision.Burst))
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
-		open[i] = v.Open || v.Reason.Code == gate.ReasonBudgetSpent.Code || v.Reason.Code == gate.ReasonSnapshotStale.Code
+		budget[i] = v.Reason.Code == gate.ReasonBudgetSpent.Code
+		open[i] = v.Open || budget[i] || v.Reason.Code == gate.ReasonSnapshotStale.Code
 	}
-	return open
+	return open, budget
 }
