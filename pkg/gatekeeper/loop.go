@@ -216,9 +216,9 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 // requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
 // is left out if the loop decides again for the pod before its batch. With held.Always, a pod is left out only if it is
 // bound or deleted.
-func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, until int) {
+func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, how int) {
 	for _, pod := range pods {
-		g.held.Enqueue(pod, until)
+		g.held.Enqueue(pod, how)
 	}
 	poke(g.batch)
 }

@@ -17,8 +17,8 @@ const (
 	batchTime, batchTimeout        = 100 * time.Millisecond, time.Second
 )
 
-// Until when a pod waits for its batch. WhileOpen is until Reconsider or Add closes the pod's gates, or the pod is held
-// again; Reconsider then decides for the pod again. Always is until the pod's batch.
+// WhileOpen and Always are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close or when
+// it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch.
 const (
 	WhileOpen = 1 << iota
 	Always
@@ -34,19 +34,19 @@ type batches struct {
 	sent, tried time.Time // when the last batch was requeued, and when one of its pods was last tried
 }
 
-// Enqueue makes the pod wait for its batch if the pod is held. until is WhileOpen or Always. If no gate is open for the
-// pod, until counts as Always.
-func (h *Pods) Enqueue(pod *v1.Pod, until int) {
+// Enqueue makes the pod wait for its batch if the pod is held. how is WhileOpen or Always. If no gate is open for the
+// pod, how counts as Always.
+func (h *Pods) Enqueue(pod *v1.Pod, how int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[pod.UID]; ok {
 		if !slices.Contains(entry.open, true) {
-			until = Always
+			how = Always
 		}
 		if entry.queued == 0 {
 			h.batches.added = append(h.batches.added, h.turnOf(entry))
 		}
-		entry.queued |= until
+		entry.queued |= how
 	}
 }
 
@@ -78,7 +78,8 @@ func (h *Pods) NextBatch(now time.Time) map[string]*v1.Pod {
 	return pods
 }
 
-// Tried records that a scheduling cycle tries the pod, or that the pod was bound or deleted. It reports whether the pod was the last untried pod of a batch.
+// Tried records that a scheduling cycle tries the pod, or that the pod was bound or deleted. It reports whether the pod
+// was the last untried pod of a batch.
 func (h *Pods) Tried(uid types.UID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -83,7 +83,7 @@ type heldPod struct {
 	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
 	// has started, to get its actual reason.
 	starting bool
-	// queued is until when the pod waits for its batch; 0 if it does not wait for a batch.
+	// queued is how the pod waits for its batch: WhileOpen, Always or both; 0 if it does not wait for a batch.
 	queued int
 	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
