@@ -23,9 +23,9 @@ import (
 func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 	const crowd, budget = 10000, 100
 	for _, tc := range []struct {
-		name      string
-		misfits   int // pods that fit no burst node, although the gate is open
-		maxCycles int // each time the gate opens
+		name       string
+		mismatches int // pods that fit no burst node, although the gate is open
+		maxCycles  int // each time the gate opens
 	}{
 		{"all fit", 0, budget + budget/10},
 		{"the first 500 fit no node", 500, 500 + 3*budget},
@@ -61,7 +61,7 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 					t.Errorf("opening %d: %v of %d pods", opening, by, w.held.Count())
 				}
 				var bound []*v1.Pod
-				cycles, misfits, lowest := 0, 0, int32(2)
+				cycles, mismatches, lowest := 0, 0, int32(2)
 				for idle := 0; idle < 3; idle++ {
 					w.config.Activate(klog.Background(), w.held.NextBatch(w.clock.Now()))
 					w.mu.Lock()
@@ -75,8 +75,8 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 						switch d := w.Decide(p, snapshot, gate.Wait{}); {
 						case !d.Opens():
 							hold(p, snapshot)
-						case misfits < tc.misfits:
-							misfits++
+						case mismatches < tc.mismatches:
+							mismatches++
 							w.Gatekeeper.Failed(p, true)
 						default:
 							p = p.DeepCopy()

@@ -88,6 +88,9 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
+		if !slices.Contains(entry.budget, true) {
+			return
+		}
 		pools := slices.Clone(entry.budget)
 		for i := range pools {
 			pools[i] = pools[i] && entry.open[i]
