@@ -232,5 +232,6 @@ func (e *evaluation) budget(i int, v Verdict) Verdict {
 			return closed(ReasonBudgetSpent, detail)
 		}
 	}
+	v.Limited = e.Pools.At(i).Limits() != (pool.Limits{})
 	return v
 }

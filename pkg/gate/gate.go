@@ -158,6 +158,8 @@ type Verdict struct {
 	Trial bool
 	// Quota is the number of pods of the pod's owner for which the gate is open; 0 means no limit.
 	Quota int
+	// Limited is set if the gate is open and the burst pool has a budget.
+	Limited bool
 	// Observed is set if only "mode: Observe" opened the gate. Reason then says why "mode: Enforce" would have closed it.
 	Observed bool
 }

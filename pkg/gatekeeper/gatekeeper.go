@@ -92,9 +92,10 @@ type Gatekeeper struct {
 	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 
 	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
-	freed   atomic.Bool   // set when a pod on a burst node ends; the next sync then checks budgets
+	freed   atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
 	changed chan struct{} // gets a value when an input of the view or of a decision changes
 	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
+	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried
 
 	// Other goroutines may use override.Current and sources.Changes. Only the loop uses the rest of these fields.
 	sources  *sources.Sources
@@ -116,9 +117,10 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		nodes:    factory.Nodes().Lister(),
 		pods:     factory.Pods().Lister(),
 		volumes:  newVolumes(config.Informers),
-		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
+		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce), last: map[bool]synced{}},
 		changed:  make(chan struct{}, 1),
 		earlier:  make(chan struct{}, 1),
+		batch:    make(chan struct{}, 1),
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
@@ -228,6 +230,9 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	if snapshot.NotStarted != nil {
 		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
+	if g.held.Tried(pod.UID, now) {
+		poke(g.batch)
+	}
 	rule := g.overridden()
 	return rule.Decide(request, g.view.Load(), now)
 }
@@ -305,6 +310,7 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 // the pod was assumed on a node, it has the node's name.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
+	g.tried(pod.UID)
 	if current := g.current(pod); current == nil || current.Spec.NodeName != "" {
 		g.forget(pod.UID)
 	}
@@ -342,8 +348,21 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 
 // forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
+	g.tried(pod)
 	g.held.Remove(pod)
 	g.declines.Forget(pod)
+}
+
+// tried records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was reserved
+// for the pod, tried makes the loop requeue other pods.
+func (g *Gatekeeper) tried(pod types.UID) {
+	if g.held.Tried(pod, g.config.Clock.Now()) {
+		poke(g.batch)
+	}
+	if g.held.Unreserve(pod) {
+		g.freed.Store(true)
+		poke(g.earlier)
+	}
 }
 
 // Release drops the pod's reservation.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -16,8 +17,8 @@ import (
 )
 
 // settleTime is how long the gatekeeper batches changes before a sync. Nodes are often added and removed in groups.
-// After a full sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As
-// long as the pause is shorter than maxRest, full syncs use at most a tenth of a CPU.
+// After a sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As long as
+// the pause is shorter than maxRest, full syncs use at most a tenth of a CPU, and so do syncs with onlyNew.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -46,6 +47,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	g.evaluate(ctx, view)
 	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
+	go g.sendBatches(ctx)
 	g.takeOver(ctx)
 	g.loop.timer = g.config.Clock.NewTimer(0)
 	defer func() { g.loop.timer.Stop() }()
@@ -56,9 +58,10 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		case <-g.loop.timer.C():
 			g.sync(ctx, false)
 		case <-g.changed:
-			g.rest()
+			g.rest(false, settleTime, g.changed)
 			g.sync(ctx, false)
 		case <-g.earlier:
+			g.rest(true, 0, g.earlier)
 			g.sync(ctx, true)
 		}
 	}
@@ -81,18 +84,24 @@ type loop struct {
 	takenOver bool      // takeOver is done
 	giveUp    time.Time // when takeOver stops trying to read the published state; zero until this scheduler leads
 	timer     clock.Timer
-	due       time.Time     // when the next sync is due if nothing changes; zero if none is due
-	reported  time.Time     // when the last report was made
-	synced    time.Time     // when the last full sync ended
-	took      time.Duration // how long the last full sync took
+	due       time.Time       // when the next sync is due if nothing changes; zero if none is due
+	reported  time.Time       // when the last report was made
+	last      map[bool]synced // the last full sync and, at true, the last sync with onlyNew
 }
 
-// rest waits for settleTime, to batch changes. If the last full sync was recent, rest waits longer than settleTime, to
-// limit CPU use.
-func (g *Gatekeeper) rest() {
-	g.config.Clock.Sleep(max(settleTime, g.loop.synced.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
+// synced is when a sync ended, and how long it took.
+type synced struct {
+	ended time.Time
+	took  time.Duration
+}
+
+// rest waits for least, to batch changes, and then drains the channel. If the last sync of the same kind was recent,
+// rest waits longer than least, to limit CPU use.
+func (g *Gatekeeper) rest(onlyNew bool, least time.Duration, changes <-chan struct{}) {
+	last := g.loop.last[onlyNew]
+	g.config.Clock.Sleep(max(least, last.ended.Add(min(restFactor*last.took, maxRest)).Sub(g.config.Clock.Now())))
 	select {
-	case <-g.changed:
+	case <-changes:
 	default:
 	}
 }
@@ -120,10 +129,8 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 		// regularly.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
-	if !onlyNew {
-		g.loop.synced = g.config.Clock.Now()
-		g.loop.took = g.loop.synced.Sub(began)
-	}
+	ended := g.config.Clock.Now()
+	g.loop.last[onlyNew] = synced{ended, ended.Sub(began)}
 	g.loop.due = due
 	g.loop.timer.Stop()
 	if !due.IsZero() {
@@ -161,9 +168,9 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
-// reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, reconsider requeues the
-// pod. reconsider returns when the next sync is due. With onlyNew, it decides only for pods that became held since the
-// last sync.
+// reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget
+// has room for the pod, reconsider enqueues the pod. reconsider returns when the next sync is due. With onlyNew, it
+// decides only for pods that became held since the last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
@@ -190,17 +197,9 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if result.Again {
 		poke(g.earlier)
 	}
-	if len(result.Opened) > 0 {
-		logger.V(2).Info("The gate opened for held pods", "pods", len(result.Opened))
-		requeuedPods.Add(float64(len(result.Opened)))
-		g.config.Activate(logger, result.Opened)
-	}
+	g.requeue(result.Opened, held.WhileOpen)
 	if g.freed.Swap(false) || !onlyNew || result.Budgets {
-		if pods, waiting := g.held.WithinBudgets(g.config.Pools, g.uses, now); len(pods) > 0 {
-			logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", waiting)
-			requeuedPods.Add(float64(len(pods)))
-			g.config.Activate(logger, pods)
-		}
+		g.requeue(g.held.WithinBudgets(g.config.Pools, g.uses, now), held.WhileOpen)
 	}
 	next := nodegroups.Earliest(result.Next, view.Until())
 	if onlyNew {
@@ -209,9 +208,35 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
 		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
-		g.config.Activate(logger, withoutCondition)
+		g.requeue(withoutCondition, held.Always)
 	}
 	return nodegroups.Earliest(next, due)
+}
+
+// requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
+// is left out if the loop decides again for the pod before its batch. With held.Always, a pod is left out only if it is
+// bound or deleted.
+func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, how int) {
+	for _, pod := range pods {
+		g.held.Enqueue(pod, how)
+	}
+	poke(g.batch)
+}
+
+// sendBatches requeues one batch after another, until the context ends.
+func (g *Gatekeeper) sendBatches(ctx context.Context) {
+	for logger := klog.FromContext(ctx); ctx.Err() == nil; {
+		if pods := g.held.NextBatch(g.config.Clock.Now()); len(pods) > 0 {
+			logger.V(2).Info("Requeueing held pods", "pods", len(pods))
+			requeuedPods.Add(float64(len(pods)))
+			g.config.Activate(logger, pods)
+		}
+		select {
+		case <-ctx.Done():
+		case <-g.batch:
+		case <-g.config.Clock.After(time.Second): // a batch may have timed out
+		}
+	}
 }
 
 // report logs problems and writes events about them. Once takeOver is done, report also submits a publishing.Report to

@@ -15,7 +15,7 @@ import (
 var requeuedPods = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "requeued_pods_total",
-	Help:           "Held pods that were requeued because a gate opened for them.",
+	Help:           "Held pods that the gatekeeper requeued.",
 	StabilityLevel: metrics.ALPHA,
 })
 

@@ -15,37 +15,60 @@ import (
 )
 
 // reservationTTL is how long budget stays reserved for a requeued pod. The reservation usually ends earlier, when the
-// pod is bound or held again.
+// pod is bound or tried.
 const reservationTTL = 10 * time.Second
 
-// WithinBudgets returns, by namespace/name, held pods that fit into the remaining budget of a burst pool. The caller
-// requeues these pods. Pods with a higher priority get budget first. Among pods with the same priority, the pod that
-// has waited longest gets budget first. waiting is the number of pods that only budgets hold back. If there are such
-// pods, WithinBudgets calls uses to get the usage of each pool.
-func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
+// spareShare determines how many more pods are requeued than a budget has room for: one for each spareShare pods. These
+// pods are spares, because a requeued pod may have been deleted, or may fit a node of another pool.
+const spareShare = 10
+
+// WithinBudgets returns, by namespace/name, held pods that fit into the remaining budget of a burst pool, and a few
+// spares. The caller requeues these pods. Pods with a higher priority get budget first. Among pods with the same
+// priority, the pod that has waited longest gets budget first. The reason of the other pods becomes BudgetSpent. If only
+// budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool.
+func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) map[string]*v1.Pod {
 	all := h.onBudget(now)
 	if len(all) == 0 {
-		return nil, 0
+		return nil
 	}
-	used := uses()
-	var chosen []*budgeted
+	used, chosen, spares := uses(), 0, 0
 	for i := range all {
-		w := &all[i]
-		if w.reserve(pools, used) && !w.hasReservation {
-			chosen = append(chosen, w)
+		switch w, fits := &all[i], all[i].reserve(pools, used); {
+		case w.hasReservation:
+		case fits:
+			w.chosen = true
+			chosen++
+		case spares < chosen/spareShare:
+			w.chosen = true
+			spares++
 		}
 	}
-	return h.requeue(chosen, now), len(all)
+	return h.reserveBudget(all, now)
+}
+
+// turn is the place of a held pod in the order in which pods are requeued. The fields are copies.
+type turn struct {
+	entry    *heldPod // only the pointer is compared
+	pod      *v1.Pod
+	since    time.Time
+	priority int32
+}
+
+func (h *Pods) turnOf(entry *heldPod) turn {
+	return turn{entry: entry, pod: entry.pod, since: h.firstFailed[entry.pod.UID], priority: corev1helpers.PodPriority(entry.pod)}
+}
+
+// inOrder compares pods by priority, and then by waiting time.
+func inOrder(a, b turn) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
 }
 
 // budgeted is a pod that only the budgets of burst pools hold back.
 type budgeted struct {
-	entry          *heldPod // only the pointer is compared; the other fields are copies
-	pod            *v1.Pod
-	pools          []bool // by the pools' index: whether the gate would be open without a budget
-	since          time.Time
-	hasReservation bool // set if the pod was requeued less than reservationTTL ago, and was not held again after that
-	priority       int32
+	turn
+	pools          []bool // by the pools' index: whether the pod waits for the pool's budget
+	hasReservation bool   // set if the pod was requeued less than reservationTTL ago, and was not tried after that
+	chosen         bool   // set if the pod is to be requeued
 }
 
 // reserve finds the first pool of w.pools whose budget has room for the pod. It adds the pod's usage to the usage of
@@ -65,29 +88,55 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
-		if entry.budget && slices.Contains(entry.open, true) {
-			waiting = append(waiting, budgeted{entry: entry, pod: entry.pod, pools: slices.Clone(entry.open), since: h.firstFailed[entry.pod.UID],
-				hasReservation: now.Before(entry.reservedAt.Add(reservationTTL)), priority: corev1helpers.PodPriority(entry.pod)})
+		if !slices.Contains(entry.budget, true) {
+			return
+		}
+		pools := slices.Clone(entry.budget)
+		for i := range pools {
+			pools[i] = pools[i] && entry.open[i]
+		}
+		if slices.Contains(pools, true) {
+			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools,
+				hasReservation: !entry.reservedAt.IsZero() && (entry.queued != 0 || now.Before(entry.reservedAt.Add(reservationTTL)))})
 		}
 	})
 	rank := map[bool]int{true: 0, false: 1}
 	slices.SortFunc(waiting, func(a, b budgeted) int {
-		return cmp.Or(rank[a.hasReservation]-rank[b.hasReservation], cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+		return cmp.Or(rank[a.hasReservation]-rank[b.hasReservation], inOrder(a.turn, b.turn))
 	})
 	return waiting
 }
 
-// requeue drops chosen pods that were bound or held again meanwhile. It sets reservedAt of the remaining pods, and
-// returns the remaining pods by namespace/name.
-func (h *Pods) requeue(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// reserveBudget sets reservedAt of the chosen pods, and the reason of the others. It leaves out pods that were bound or
+// held again meanwhile. It returns the chosen pods by namespace/name.
+func (h *Pods) reserveBudget(all []budgeted, now time.Time) map[string]*v1.Pod {
 	pods := map[string]*v1.Pod{}
-	for _, w := range chosen {
-		if entry, ok := h.pods[w.pod.UID]; ok && entry == w.entry {
-			entry.reservedAt = now
-			pods[nameOf(entry.pod)] = entry.pod
+	for part := range slices.Chunk(all, syncChunk) {
+		h.mu.Lock()
+		for i := range part {
+			switch w := &part[i]; {
+			case w.hasReservation || h.pods[w.pod.UID] != w.entry:
+			case w.chosen:
+				w.entry.reservedAt = now
+				pods[nameOf(w.pod)] = w.pod
+			default:
+				w.entry.reason = reason{pool: slices.Index(w.pools, true), code: gate.ReasonBudgetSpent.Code}
+			}
 		}
+		h.mu.Unlock()
 	}
 	return pods
+}
+
+// Unreserve releases the budget that is reserved for the pod, and reports whether there is any. Until the pod is held
+// again, it waits for no budget.
+func (h *Pods) Unreserve(uid types.UID) (reserved bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		reserved = !entry.reservedAt.IsZero()
+		entry.reservedAt = time.Time{}
+		clear(entry.budget)
+	}
+	return reserved
 }

@@ -18,13 +18,17 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
+// poolsWithLimit returns one burst pool with a budget of this number of pods.
+func poolsWithLimit(t *testing.T, pods int32) pool.List {
+	t.Helper()
+	return must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
+		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: pods}}}}}))(t)
+}
+
 // TestWithinBudgets: of the pods that only a budget holds, as many are requeued as the budget has room for. Pods with a
 // higher priority and older pods come first. No pod is requeued twice for the same room.
 func TestWithinBudgets(t *testing.T) {
-	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
-		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 3}}}}})
-	must.NoError(t, err)
-	h, now, inPool := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), 3
+	pools, h, now, inPool := poolsWithLimit(t, 3), New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), 3
 	hold := func(name string, priority int32, reason nodegroups.Reason) {
 		p := pod(name)
 		p.Spec.Priority = ptr.To(priority)
@@ -33,7 +37,7 @@ func TestWithinBudgets(t *testing.T) {
 	}
 	requeues := func(when string, want ...string) {
 		t.Helper()
-		pods, _ := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{Pods: inPool}} }, now)
+		pods := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{Pods: inPool}} }, now)
 		if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are tried again, want %v", when, got, want)
 		}

@@ -30,6 +30,7 @@ type Pods struct {
 	added        map[types.UID]bool               // pods for which the next sync with onlyNew decides
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
+	batches      batches
 	// trusted is set once Pods may use the times in the pods' conditions. For pods that had scheduling gates, these
 	// times are too early. The last leader's published times must therefore be restored before trusted is set.
 	trusted bool
@@ -74,8 +75,10 @@ type heldPod struct {
 	// open is, by the pool's index, whether the last decision opened the gate. If only the budget or a stale snapshot
 	// closes a gate, the gate counts as open, because the pod is requeued by WithinBudgets or after retryStale. If a
 	// quota opens a gate for a few pods only, the gate counts as open once the pod has been requeued.
-	open   []bool
-	budget bool // a budget closed a gate when the pod was last held
+	open []bool
+	// budget is, by the pool's index, whether the pod waits for the pool's budget. Either the budget closed the gate
+	// when the pod was last held, or the gate of a pool with a budget has opened since.
+	budget []bool
 	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
@@ -83,13 +86,15 @@ type heldPod struct {
 	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
 	// has started, to get its actual reason.
 	starting bool
+	// queued is how the pod waits for its batch: WhileOpen, Always or both; 0 if it does not wait for a batch.
+	queued int
 	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
 	// waitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet
 	// (Reservation.Since). It is zero if the pod never waited for such pods.
 	waitsForRollout time.Time
-	// reservedAt is when the pod was requeued because a budget had room for the pod. It becomes zero when the pod is
-	// held again.
+	// reservedAt is when the pod was enqueued because a budget had room for the pod. It becomes zero when the pod's
+	// gates close, and when a scheduling cycle of the pod fails.
 	reservedAt time.Time
 	// since is when the pod was last held. If the pod is requeued because it lacks the condition Unschedulable, since
 	// becomes the time of the requeue. tries counts these requeues.
@@ -161,16 +166,17 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
-	tries := 0
+	tries, queued := 0, 0
 	var waitsForRollout time.Time
 	if before, ok := h.pods[pod.UID]; ok {
-		tries, waitsForRollout = before.tries, before.waitsForRollout
+		tries, waitsForRollout, queued = before.tries, before.waitsForRollout, before.queued&^WhileOpen
 	}
+	open, budget := openPools(decision)
 	if reservation != nil && waitsForRollout.IsZero() {
 		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, autoscalerKey: kind, viewKey: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudgetSpent), stale: decision.Closes(gate.ReasonSnapshotStale),
+		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, stale: decision.Closes(gate.ReasonSnapshotStale),
 		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
@@ -211,7 +217,7 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	if !ok {
 		return Pod{}, false
 	}
-	known := Pod{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
+	known := Pod{Budget: slices.Contains(entry.budget, true), WaitsForRollout: entry.waitsForRollout}
 	if entry.reservation != nil {
 		known.Reservation = *entry.reservation
 	}
@@ -376,14 +382,9 @@ func (h *Pods) Restore(uid types.UID, since time.Time) {
 
 // Any reports whether matters returns true for at least one held pod.
 func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, entry := range h.pods {
-		if matters(entry.pod) {
-			return true
-		}
-	}
-	return false
+	found := false
+	h.each(func(_ types.UID, entry *heldPod) { found = found || matters(entry.pod) })
+	return found
 }
 
 // Unreported returns, by namespace/name, held pods that have lacked the condition Unschedulable for too long. The write

@@ -33,25 +33,25 @@ type queue struct {
 type quotas map[queue]*quota
 
 type quota struct {
-	pods  []*heldPod
+	pods  []turn
 	limit int
 }
 
 // add adds the pod to a queue if the verdict opens the burst pool with index i for a few pods only. It reports whether
 // it added the pod.
-func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
+func (t quotas) add(waits turn, i int, v *gate.Verdict) bool {
 	q, few := queue{pool: i}, maxTrials
 	switch {
 	case v.Trial:
 	case v.Quota > 0:
-		q.owner, few = refusal.OwnerOf(entry.pod), v.Quota
+		q.owner, few = refusal.OwnerOf(waits.pod), v.Quota
 	default:
 		return false
 	}
 	if t[q] == nil {
 		t[q] = &quota{limit: few}
 	}
-	t[q].pods = append(t[q].pods, entry)
+	t[q].pods = append(t[q].pods, waits)
 	return true
 }
 
@@ -59,24 +59,29 @@ func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
 // Pods whose owners count no failures come first. Within both groups, the pod that became unschedulable first comes
 // first. After a queue's pods were requeued, the queue pauses for quotaInterval.
 func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time.Time) time.Time {
+	for _, turns := range queues { // without the lock
+		slices.SortFunc(turns.pods, func(a, b turn) int {
+			return cmp.Or(costs(a.pod)-costs(b.pod), a.since.Compare(b.since))
+		})
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	var next time.Time
 	maps.DeleteFunc(h.lastRequeued, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
-	for q, turn := range queues {
+	for q, turns := range queues {
 		at, busy := h.lastRequeued[q]
 		if busy {
 			next = nodegroups.Earliest(next, at.Add(quotaInterval))
 			continue
 		}
-		// Scheduling cycles continue during Reconsider. A pod of the queue may have been bound or held again meanwhile.
-		turn.pods = slices.DeleteFunc(turn.pods, func(entry *heldPod) bool { return h.pods[entry.pod.UID] != entry })
-		slices.SortStableFunc(turn.pods, func(a, b *heldPod) int {
-			return cmp.Or(costs(a)-costs(b), h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]))
-		})
-		for _, entry := range turn.pods[:min(len(turn.pods), turn.limit)] {
-			entry.open[q.pool] = true
-			opened[nameOf(entry.pod)] = entry.pod
-		}
-		if len(turn.pods) > 0 {
+		for _, w := range turns.pods {
+			// Scheduling cycles continue during Reconsider. The pod may have been bound or held again meanwhile.
+			if turns.limit == 0 || h.pods[w.pod.UID] != w.entry {
+				continue
+			}
+			turns.limit--
+			w.entry.open[q.pool] = true
+			opened[nameOf(w.pod)] = w.pod
 			h.lastRequeued[q] = now
 			next = nodegroups.Earliest(next, now.Add(quotaInterval))
 		}
@@ -85,8 +90,8 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 }
 
 // costs returns 1 if the pod's owner counts refused pods as failures, and 0 otherwise.
-func costs(entry *heldPod) int {
-	if breaker.CountsFailures(entry.pod) {
+func costs(pod *v1.Pod) int {
+	if breaker.CountsFailures(pod) {
 		return 1
 	}
 	return 0

@@ -46,8 +46,6 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 		look.settle(candidates)
 		uids = uids[n:]
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	look.Next = nodegroups.Earliest(look.Next, h.requeueByQuota(look.quotas, look.Opened, now))
 	if onlyNew {
 		look.Next = nodegroups.Earliest(look.Next, now.Add(retryWithoutCondition))
@@ -87,13 +85,14 @@ type Result struct {
 	held   *Pods
 	now    time.Time
 	quotas quotas
-	// Opened has the pods to requeue, by namespace/name. The gate of a burst pool has opened for these pods since the
-	// last sync. Opened also has pods that were held because the scheduler was starting or because the snapshot was
-	// stale.
+	// Opened has the pods to requeue, by namespace/name. The gate of a burst pool without a budget has opened for these
+	// pods since the last sync. Opened also has pods that were held because the scheduler was starting or because the
+	// snapshot was stale.
 	Opened map[string]*v1.Pod
 	Next   time.Time // when to decide again if nothing changes; zero means never
 	Again  bool      // set if entries changed during Reconsider; the next sync with onlyNew then decides for their pods
-	// Budgets is set if a budget held one of the pods that Reconsider decided for.
+	// Budgets is set if one of the pods that Reconsider decided for waits for a budget. The caller then calls
+	// WithinBudgets.
 	Budgets bool
 }
 
@@ -118,16 +117,22 @@ func (l *Result) settle(candidates []Candidate) {
 
 // one applies the decision to the pod's entry.
 func (l *Result) one(entry *heldPod, decision *gate.Decision) {
-	open := openPools(decision)
-	l.Budgets = l.Budgets || entry.budget
+	open, _ := openPools(decision)
 	for i := range open {
-		if open[i] && !entry.open[i] && l.quotas.add(entry, i, &decision.Burst[i]) {
+		switch v := &decision.Burst[i]; {
+		case !open[i] || entry.open[i]:
+		case l.quotas.add(l.held.turnOf(entry), i, v):
 			open[i] = false // the gate counts as closed until requeueByQuota requeues the pod
-		} else if open[i] && !entry.open[i] {
+		case v.Limited:
+			entry.budget[i], entry.starting = true, false
+		default:
 			l.Opened[nameOf(entry.pod)] = entry.pod
 		}
 	}
-	entry.open = open
+	l.Budgets = l.Budgets || slices.Contains(entry.budget, true)
+	if entry.open = open; !slices.Contains(open, true) {
+		entry.queued, entry.reservedAt = entry.queued&^WhileOpen, time.Time{}
+	}
 	if r := reasonOf(decision); r.code != "" {
 		entry.reason = r
 	}
@@ -149,11 +154,14 @@ func isStarting(decision *gate.Decision) bool {
 	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return v.Holds() && v.Reason.Code == ReasonStarting.Code })
 }
 
-func openPools(decision *gate.Decision) []bool {
-	open := make([]bool, len(decision.Burst))
+// openPools returns, by the pool's index, whether the gate counts as open (heldPod.open), and whether only the budget
+// closes it.
+func openPools(decision *gate.Decision) (open, budget []bool) {
+	open, budget = make([]bool, len(decision.Burst)), make([]bool, len(decision.Burst))
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
-		open[i] = v.Open || v.Reason.Code == gate.ReasonBudgetSpent.Code || v.Reason.Code == gate.ReasonSnapshotStale.Code
+		budget[i] = v.Reason.Code == gate.ReasonBudgetSpent.Code
+		open[i] = v.Open || budget[i] || v.Reason.Code == gate.ReasonSnapshotStale.Code
 	}
-	return open
+	return open, budget
 }

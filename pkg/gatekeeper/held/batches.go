@@ -1,0 +1,92 @@
+package held
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Held pods are requeued in batches, so that new pods get their turn between two batches. A batch has as many pods as
+// the scheduler tries in batchTime, as measured with the last batch: at least minBatch and at most maxBatch. The next
+// batch follows when the scheduler has tried all pods of the last batch, but after batchTimeout at the latest.
+const (
+	firstBatch, minBatch, maxBatch = 100, 10, 1000
+	batchTime, batchTimeout        = 100 * time.Millisecond, time.Second
+)
+
+// WhileOpen and Always are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close or when
+// it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch.
+const (
+	WhileOpen = 1 << iota
+	Always
+)
+
+// batches has the pods that wait for their batch, and the last batch.
+type batches struct {
+	added  []turn             // pods that are not in sorted yet
+	sorted []turn             // only NextBatch uses it; includes pods that no longer wait for their batch
+	last   map[types.UID]bool // the untried pods of the last batch
+
+	pods, limit int       // the number of pods in the last batch, and the maximum
+	sent, tried time.Time // when the last batch was requeued, and when one of its pods was last tried
+}
+
+// Enqueue makes the pod wait for its batch if the pod is held. how is WhileOpen or Always. If no gate is open for the
+// pod, how counts as Always.
+func (h *Pods) Enqueue(pod *v1.Pod, how int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[pod.UID]; ok {
+		if !slices.Contains(entry.open, true) {
+			how = Always
+		}
+		if entry.queued == 0 {
+			h.batches.added = append(h.batches.added, h.turnOf(entry))
+		}
+		entry.queued |= how
+	}
+}
+
+// NextBatch returns the pods of the next batch, by namespace/name. The caller requeues these pods. If no pod waits or
+// the next batch is not due yet, NextBatch returns no pods. Only one goroutine may call NextBatch.
+func (h *Pods) NextBatch(now time.Time) map[string]*v1.Pod {
+	b, pods := &h.batches, map[string]*v1.Pod{}
+	h.mu.Lock()
+	b.sorted, b.added = append(b.sorted, b.added...), nil
+	h.mu.Unlock()
+	slices.SortFunc(b.sorted, inOrder) // without the lock
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(b.last) > 0 && now.Before(b.sent.Add(batchTimeout)) {
+		return nil
+	}
+	if tried, took := b.pods-len(b.last), max(b.tried.Sub(b.sent), time.Millisecond); b.pods > 0 {
+		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), maxBatch)
+	}
+	b.last = map[types.UID]bool{}
+	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
+		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
+			entry.queued = 0
+			pods[nameOf(entry.pod)], b.last[entry.pod.UID] = entry.pod, true
+		}
+		b.sorted = b.sorted[1:]
+	}
+	b.pods, b.sent, b.tried = len(pods), now, now
+	return pods
+}
+
+// Tried records that a scheduling cycle tries the pod, or that the pod was bound or deleted. It reports whether the pod
+// was the last untried pod of a batch.
+func (h *Pods) Tried(uid types.UID, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.batches.last[uid] {
+		return false
+	}
+	delete(h.batches.last, uid)
+	h.batches.tried = now
+	return len(h.batches.last) == 0
+}
