@@ -46,6 +46,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	g.evaluate(ctx, view)
 	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
+	go g.fillSpaces(ctx)
 	g.takeOver(ctx)
 	g.loop.timer = g.config.Clock.NewTimer(0)
 	defer func() { g.loop.timer.Stop() }()

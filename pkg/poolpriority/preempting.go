@@ -39,22 +39,26 @@ func (pl *PoolPriority) newPreemption(profile framework.Framework, configs []sch
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
 		return nil, nil
 	}
-	var args runtime.Object
+	plugin, err := defaultpreemption.New(context.Background(), argsOf(profile, configs, names.DefaultPreemption), profile, pl.features)
+	if err != nil {
+		return nil, fmt.Errorf("initializing %s: %w", names.DefaultPreemption, err)
+	}
+	return plugin, nil
+}
+
+// argsOf returns the plugin's arguments in the profile, or nil if the configuration has none.
+func argsOf(profile framework.Framework, configs []schedconfig.KubeSchedulerProfile, plugin string) (args runtime.Object) {
 	for i := range configs {
 		if configs[i].SchedulerName != profile.ProfileName() {
 			continue
 		}
 		for _, c := range configs[i].PluginConfig {
-			if c.Name == names.DefaultPreemption {
+			if c.Name == plugin {
 				args = c.Args
 			}
 		}
 	}
-	plugin, err := defaultpreemption.New(context.Background(), args, profile, pl.features)
-	if err != nil {
-		return nil, fmt.Errorf("initializing %s: %w", names.DefaultPreemption, err)
-	}
-	return plugin, nil
+	return args
 }
 
 // preemptsLowerOnly reports whether all PostFilter plugins of the profile are known to preempt only pods of lower

@@ -73,6 +73,14 @@ type heldPod struct {
 	// quota opens a gate for a few pods only, the gate counts as open once the pod has been requeued.
 	open   []bool
 	budget bool // a budget closed a gate when the pod was last held
+	// spent is, by the pool's index, whether a budget closed the gate when the pod was last held. tried is that time.
+	spent []bool
+	tried time.Time
+	// byLoop is set if the scheduling queue does not requeue the pod when a node changes or when a pod ends.
+	// WithinSpaces then requeues it. chosenAt is when WithinSpaces last chose the pod, and chosenFor is the node's name.
+	byLoop    bool
+	chosenAt  time.Time
+	chosenFor string
 	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
@@ -107,6 +115,9 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
+	if entry, ok := h.pods[pod.UID]; ok {
+		entry.byLoop = false
+	}
 	c := h.clocks[pod.UID]
 	switch {
 	case !wantsRoom:
@@ -158,7 +169,7 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	}
 	h.pods[pod.UID] = &heldPod{
 		pod: pod, autoscalerKey: kind, viewKey: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudgetSpent), stale: decision.Closes(gate.ReasonSnapshotStale),
-		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
+		spent: spentPools(decision), tried: now, starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
 	if reservation != nil {
@@ -166,6 +177,17 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	} else {
 		delete(h.reserved, pod.UID)
 	}
+}
+
+// ByLoop records that WithinSpaces requeues the pod until the pod's next cycle fails. It reports whether the pod is held.
+func (h *Pods) ByLoop(uid types.UID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	entry, ok := h.pods[uid]
+	if ok {
+		entry.byLoop = true
+	}
+	return ok
 }
 
 // Release drops the pod's reservation.
@@ -181,8 +203,10 @@ func (h *Pods) Release(uid types.UID) {
 
 // Pod is the part of a held pod's entry that scheduling cycles use.
 type Pod struct {
-	// Budget is set if a budget holds the pod.
-	Budget bool
+	// Budget is set if a budget holds the pod. ByLoop is set if WithinSpaces requeues the pod.
+	Budget, ByLoop bool
+	// Open is, by the pool's index, whether the last decision opened the gate without regard to budgets.
+	Open []bool
 	// Reservation is the pod's reservation; empty if it has none.
 	Reservation Reservation
 	// WaitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet. It is zero if
@@ -198,7 +222,7 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	if !ok {
 		return Pod{}, false
 	}
-	known := Pod{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
+	known := Pod{Budget: entry.budget, ByLoop: entry.byLoop, Open: slices.Clone(entry.open), WaitsForRollout: entry.waitsForRollout}
 	if entry.reservation != nil {
 		known.Reservation = *entry.reservation
 	}
@@ -241,8 +265,9 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	return moved
 }
 
-// Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation has changed.
-// If so, the caller must requeue the pod, because the scheduling queue does not requeue it.
+// Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation, its requests
+// or its tolerations have changed. If so, the caller must requeue the pod, because the scheduling queue may not requeue
+// it.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -251,7 +276,9 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 		entry.pod = pod
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
-			entry.viewKey = alike.View(pod)
+			view := alike.View(pod)
+			changed = changed || view != entry.viewKey
+			entry.viewKey = view
 		}
 	}
 	if _, known := h.firstFailed[pod.UID]; known && (before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "") {
