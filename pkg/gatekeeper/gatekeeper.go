@@ -91,6 +91,8 @@ type Gatekeeper struct {
 	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
 	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 
+	freedNodes freedNodes // nodes that may have free capacity for held pods
+
 	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
 	freed   atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
 	changed chan struct{} // gets a value when an input of the view or of a decision changes
@@ -122,6 +124,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		earlier:  make(chan struct{}, 1),
 		batch:    make(chan struct{}, 1),
 	}
+	g.freedNodes = freedNodes{since: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
 		// If unknownGrace is 0, an Unknown pool counts as full at once. The first state is therefore CanGrow.
@@ -379,6 +382,10 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 
 // Lookup returns the entry of the pod, and whether the pod is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
+
+// ByLoop records that the gatekeeper requeues the pod when a node may have capacity for it, until the pod's next cycle
+// fails. It reports whether the pod is held.
+func (g *Gatekeeper) ByLoop(pod types.UID) bool { return g.held.ByLoop(pod) }
 
 // Reservations returns the reservations of all held pods, except for the pod with the UID but.
 func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }

@@ -48,6 +48,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
 	go g.sendBatches(ctx)
+	go g.fillSpaces(ctx)
 	g.takeOver(ctx)
 	g.loop.timer = g.config.Clock.NewTimer(0)
 	defer func() { g.loop.timer.Stop() }()

@@ -19,10 +19,17 @@ func (g *Gatekeeper) watch() error {
 	core := g.config.Informers.Core().V1()
 	return errors.Join(
 		g.follow("nodes", core.Nodes().Informer(), cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { poke(g.changed) },
+			AddFunc: func(obj any) {
+				g.Freed(obj.(*v1.Node).Name)
+				poke(g.changed)
+			},
 			DeleteFunc: func(any) { poke(g.changed) },
 			UpdateFunc: func(oldObj, newObj any) {
-				if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
+				before, node := oldObj.(*v1.Node), newObj.(*v1.Node)
+				if maySuitMore(before, node) {
+					g.Freed(node.Name)
+				}
+				if nodegroups.Changed(before, node) {
 					poke(g.changed)
 				}
 			},
@@ -38,6 +45,7 @@ func (g *Gatekeeper) watch() error {
 					g.usage.Gone(pod.UID)
 					g.forget(pod.UID)
 					g.free(pod)
+					g.Freed(placeOf(pod))
 					g.providers.Deleted(pod)
 				}
 			},
@@ -75,6 +83,9 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	g.see(pod)
 	if isEnded(pod) && !isEnded(before) {
 		g.free(pod)
+	}
+	if freesCapacity(before, pod) {
+		g.Freed(placeOf(before))
 	}
 	if pod.Spec.NodeName != "" {
 		g.forget(pod.UID)

@@ -118,6 +118,11 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	pl.retries.Remove(pod.UID)
 	if c.flags.gateClosed.Load() {
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
+		if c.search != nil && pl.byLoop {
+			if _, local := c.search.filterKey(); local {
+				pl.local.Store(pod.UID, nil)
+			}
+		}
 	}
 	if c.flags.awaitsGateTaint.Load() {
 		// If the controller adds the taint, the node's update event requeues the pod. Without the taint there is no

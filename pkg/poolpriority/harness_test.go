@@ -134,7 +134,7 @@ func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, p
 	if err != nil {
 		return nil, err
 	}
-	h.wrap()
+	h.wrap(cfg.Profiles)
 	if len(objects) > 0 { // volumes: their plugins go by events
 		for _, informer := range []cache.SharedIndexInformer{
 			factory.Core().V1().PersistentVolumes().Informer(), factory.Core().V1().PersistentVolumeClaims().Informer(),
@@ -182,8 +182,8 @@ func (h *harness) deletion() func(pod string) {
 }
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.
-func (h *harness) wrap() {
-	must.NoError(h, (&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched.Profiles))
+func (h *harness) wrap(profiles []schedconfig.KubeSchedulerProfile) {
+	must.NoError(h, (&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched, profiles))
 }
 
 // unwrap leaves the plugin to itself, as in a scheduler of somebody else's.

@@ -25,6 +25,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -65,7 +67,9 @@ type PoolPriority struct {
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	wrapped    bool // Wrap was called: the profile searches for the best pool after all PreFilter plugins
+	wrapped    bool     // Wrap was called: the profile searches for the best pool after all PreFilter plugins
+	byLoop     bool     // requeueByLoop wraps the scheduler's handler of failed cycles
+	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	retries    retries
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
@@ -215,7 +219,9 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 // CycleState. Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter. For pods with
 // topology spread constraints or inter-pod affinity, this doubles the time of a cycle. Wrap does not change where pods
 // are placed. It also makes preemption prefer better-ranked pools (preempting.go). Call Wrap before the scheduler runs.
-func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
+// configs is the configuration of the profiles. Wrap also makes the gatekeeper requeue most held pods (requeueByLoop).
+func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) error {
+	profiles := sched.Profiles
 	if profile, ok := profiles[f.profile]; ok {
 		var err error
 		if f.plugin.preemption, err = f.plugin.newPreemptor(profile); err != nil {
@@ -223,6 +229,11 @@ func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
 		}
 		f.plugin.wrapped = true
 		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: preemptsLowerOnly(profile)}
+		// The gatekeeper does not know which resources NodeResourcesFit ignores.
+		fit, _ := argsOf(profile, configs, names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
+		if f.plugin.byLoop = f.plugin.gatekeeper != nil && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
+			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
+		}
 	}
 	return nil
 }

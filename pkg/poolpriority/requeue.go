@@ -2,14 +2,24 @@ package poolpriority
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -33,59 +43,75 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		// all unschedulable pods at each status update of any bound pod. Instead, the gatekeeper watches the annotation
 		// and requeues the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// When a pod ends, other plugins requeue pods for the capacity that becomes free on the node. The gatekeeper
-		// requeues as many pods as fit into the free budget of the burst pool. Pods with a higher priority come first.
+		// When a pod ends, other plugins requeue the pods that they rejected. The gatekeeper requeues held pods for which
+		// a node or the budget of a burst pool has capacity (requeueByLoop). Pods with a higher priority come first.
 	}, nil
 }
 
 // isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It requeues the pod if letsIn
 // accepts the node after the change. If letsIn also accepted the node before the change, it requeues the pod only if
-// the node has moved to another pool.
+// the node has moved to another pool. The gatekeeper requeues a pod with held.Pod.ByLoop.
 func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	oldNode, _ := oldObj.(*v1.Node) // nil if the node is new
 	newNode, ok := newObj.(*v1.Node)
 	if !ok {
 		return fwk.Queue, fmt.Errorf("the event has a %T, not a Node", newObj)
 	}
-	if !pl.letsIn(logger, pod, newNode) {
+	var open []bool // by the pool's index; nil if the pod is not held
+	if pl.gatekeeper != nil {
+		entry, _ := pl.gatekeeper.Lookup(pod.UID)
+		if open = entry.Open; entry.ByLoop {
+			return fwk.QueueSkip, nil
+		}
+	}
+	if !pl.letsIn(pod, open, newNode) {
 		return fwk.QueueSkip, nil
 	}
-	if oldNode != nil && pl.letsIn(logger, pod, oldNode) && pl.pools.Of(oldNode.Labels) == pl.pools.Of(newNode.Labels) {
+	if oldNode != nil && pl.letsIn(pod, open, oldNode) && pl.pools.Of(oldNode.Labels) == pl.pools.Of(newNode.Labels) {
 		return fwk.QueueSkip, nil
 	}
 	logger.V(5).Info("A created or updated node may be able to run the pod", "pod", klog.KObj(pod), "node", klog.KObj(newNode))
 	return fwk.Queue, nil
 }
 
-// letsIn reports whether the node's rank, gate and taints allow the pod. For a pod that is not held, the gate counts as
-// open.
-func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) bool {
+// letsIn reports whether the node's rank and gate allow the pod, and whether the node suits the pod. open is the last
+// decision about a held pod. The gatekeeper requeues the pod when the gate opens. For a pod that is not held, the gate
+// counts as open: an earlier check rejected the pod, and it may reach the gate in its next cycle.
+func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 	rank, i := pl.pools.RankOf(node.Labels)
 	if rank == pool.Excluded {
 		return false
 	}
 	tolerations := pod.Spec.Tolerations
 	if pl.pools.IsBurst(i) {
-		if !isAvailable(node) || pl.awaitsTaint(node) {
+		if !isAvailable(node) || pl.awaitsTaint(node) || open != nil && !open[i] {
 			return false
-		}
-		// A held pod is requeued when the gate opens. A pod that is not held was rejected by an earlier check, and may
-		// reach the gate in its next cycle.
-		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
-			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Reservation.Wait); !decision.Burst[i].Open {
-				return false
-			}
 		}
 		tolerations = pl.asOnBurstNode(pod, i).Spec.Tolerations
 	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, tolerations,
-		keepsOut, pl.features.EnableTaintTolerationComparisonOperators)
-	return !untolerated
+	// NodeResourcesFit may ignore other resources or pod-level requests.
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	maps.DeleteFunc(requests, func(name v1.ResourceName, _ apiresource.Quantity) bool {
+		return pod.Spec.Resources != nil || name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage
+	})
+	return held.Suits(node, requests, nodeaffinity.GetRequiredNodeAffinity(pod), tolerations)
 }
 
-// keepsOut reports whether the taint keeps pods without its toleration off the node.
-func keepsOut(taint *v1.Taint) bool {
-	return taint.Effect == v1.TaintEffectNoSchedule || taint.Effect == v1.TaintEffectNoExecute
+// requeueByLoop wraps the scheduler's handler of failed cycles. If only plugins that are nodeLocal rejected a held pod,
+// only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when a
+// node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node. requeueByLoop
+// also notes the node of a pod that could not be bound, because no informer delivers this event.
+func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
+	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+		pl.gatekeeper.Freed(info.Pod.Spec.NodeName)
+		_, local := pl.local.LoadAndDelete(info.Pod.UID)
+		var fit *framework.FitError
+		if local && errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
+			(nominating == nil || nominating.NominatedNodeName == "") && pl.gatekeeper.ByLoop(info.Pod.UID) {
+			fit.Diagnosis.UnschedulablePlugins = sets.New(Name)
+		}
+		next(ctx, profile, info, status, nominating, start)
+	}
 }
 
 // isSchedulableAfterPodTolerationChange is invoked when a pod gets a toleration. It requeues the unschedulable pod only
@@ -99,4 +125,19 @@ func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil
+}
+
+// argsOf returns the plugin's arguments in the profile, or nil if the configuration has none.
+func argsOf(profile framework.Framework, configs []schedconfig.KubeSchedulerProfile, plugin string) (args runtime.Object) {
+	for i := range configs {
+		if configs[i].SchedulerName != profile.ProfileName() {
+			continue
+		}
+		for _, c := range configs[i].PluginConfig {
+			if c.Name == plugin {
+				args = c.Args
+			}
+		}
+	}
+	return args
 }

@@ -79,6 +79,12 @@ type heldPod struct {
 	// budget is, by the pool's index, whether the pod waits for the pool's budget. Either the budget closed the gate
 	// when the pod was last held, or the gate of a pool with a budget has opened since.
 	budget []bool
+	tried  time.Time // when the pod was last held
+	// byLoop is set if the scheduling queue does not requeue the pod when a node changes or when a pod ends.
+	// WithinSpaces then requeues it. chosenAt is when WithinSpaces last chose the pod, and chosenFor is the node's name.
+	byLoop    bool
+	chosenAt  time.Time
+	chosenFor string
 	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
@@ -119,6 +125,9 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	defer h.mu.Unlock()
 	noRoom := h.sinceLocked(pod, now).NoRoom
 	h.noteLocked(pod, now)
+	if entry, ok := h.pods[pod.UID]; ok {
+		entry.byLoop = false
+	}
 	c := h.clocks[pod.UID]
 	c.member = alike.InGang(pod)
 	switch {
@@ -176,7 +185,7 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, stale: decision.Closes(gate.ReasonSnapshotStale),
+		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, tried: now, stale: decision.Closes(gate.ReasonSnapshotStale),
 		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
@@ -185,6 +194,17 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	} else {
 		delete(h.reserved, pod.UID)
 	}
+}
+
+// ByLoop records that WithinSpaces requeues the pod until the pod's next cycle fails. It reports whether the pod is held.
+func (h *Pods) ByLoop(uid types.UID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	entry, ok := h.pods[uid]
+	if ok {
+		entry.byLoop = true
+	}
+	return ok
 }
 
 // Release drops the pod's reservation.
@@ -200,8 +220,10 @@ func (h *Pods) Release(uid types.UID) {
 
 // Pod is the part of a held pod's entry that scheduling cycles use.
 type Pod struct {
-	// Budget is set if a budget holds the pod.
-	Budget bool
+	// Budget is set if a budget holds the pod. ByLoop is set if WithinSpaces requeues the pod.
+	Budget, ByLoop bool
+	// Open is, by the pool's index, whether the last decision opened the gate without regard to budgets.
+	Open []bool
 	// Reservation is the pod's reservation; empty if it has none.
 	Reservation Reservation
 	// WaitsForRollout is the time at which the pod's wait for other pods of its rollout began. Only pods that were not
@@ -217,7 +239,7 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	if !ok {
 		return Pod{}, false
 	}
-	known := Pod{Budget: slices.Contains(entry.budget, true), WaitsForRollout: entry.waitsForRollout}
+	known := Pod{Budget: slices.Contains(entry.budget, true), ByLoop: entry.byLoop, Open: slices.Clone(entry.open), WaitsForRollout: entry.waitsForRollout}
 	if entry.reservation != nil {
 		known.Reservation = *entry.reservation
 	}
@@ -260,8 +282,9 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	return moved
 }
 
-// Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation has changed.
-// If so, the caller must requeue the pod, because the scheduling queue does not requeue it.
+// Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation, its requests
+// or its tolerations have changed. If so, the caller must requeue the pod, because the scheduling queue may not requeue
+// it.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -270,7 +293,9 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 		entry.pod = pod
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
-			entry.viewKey = alike.View(pod)
+			view := alike.View(pod)
+			changed = changed || view != entry.viewKey
+			entry.viewKey = view
 		}
 	}
 	if _, known := h.firstFailed[pod.UID]; known && (before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "") {

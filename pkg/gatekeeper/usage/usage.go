@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -19,15 +20,16 @@ import (
 type Usage struct {
 	mu    sync.Mutex
 	pods  map[types.UID]taken
-	nodes map[string]Load // by name; nodes without pods are left out
+	nodes map[string]ByPriority // by name; nodes without pods are left out
 }
 
 // New returns a Usage without pods.
-func New() *Usage { return &Usage{pods: map[types.UID]taken{}, nodes: map[string]Load{}} }
+func New() *Usage { return &Usage{pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}} }
 
 // taken is the usage of one pod.
 type taken struct {
-	node string
+	node     string
+	priority int32
 	Load
 }
 
@@ -35,6 +37,42 @@ type taken struct {
 // them. The node's pool determines which of the two amounts applies. Load has both amounts, because the informers may
 // deliver a pod before its node, so that the pool is still unknown.
 type Load struct{ Requests, Billed aci.Use }
+
+// ByPriority is the usage of pods, by their priority. Priorities without pods are left out.
+type ByPriority []struct {
+	Priority int32
+	Load
+}
+
+// Plus returns the usage plus n times the load of a pod of the priority. n is 1 or -1. It does not change u.
+func (u ByPriority) Plus(priority int32, n int, load Load) ByPriority {
+	sums := make(ByPriority, 0, len(u)+1)
+	for _, of := range u {
+		if of.Priority == priority {
+			load, n = of.plus(n, load), 1
+		} else {
+			sums = append(sums, of)
+		}
+	}
+	if load = (Load{}).plus(n, load); load.Requests.Pods > 0 {
+		sums = append(sums, struct {
+			Priority int32
+			Load
+		}{priority, load})
+	}
+	return sums
+}
+
+// From returns what the pods request whose priority is at least the given priority.
+func (u ByPriority) From(priority int32) aci.Use {
+	var use aci.Use
+	for i := range u {
+		if u[i].Priority >= priority {
+			use = sum(use, 1, u[i].Requests)
+		}
+	}
+	return use
+}
 
 // bounded limits the usage of one pod, so that the sum over a million pods cannot overflow.
 func bounded(use aci.Use) aci.Use {
@@ -54,7 +92,7 @@ func sum(a aci.Use, n int, b aci.Use) aci.Use {
 
 // See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
-	now := taken{node: pod.Spec.NodeName}
+	now := taken{node: pod.Spec.NodeName, priority: corev1helpers.PodPriority(pod)}
 	if now.node != "" {
 		now.Load = Load{Requests: bounded(aci.UseOf(pod, false)), Billed: bounded(aci.UseOf(pod, true))}
 	}
@@ -66,7 +104,7 @@ func (u *Usage) See(pod *v1.Pod) {
 	u.goneLocked(pod.UID)
 	if now.Requests.Pods > 0 {
 		u.pods[pod.UID] = now
-		u.nodes[now.node] = u.nodes[now.node].plus(1, now.Load)
+		u.nodes[now.node] = u.nodes[now.node].Plus(now.priority, 1, now.Load)
 	}
 }
 
@@ -83,11 +121,18 @@ func (u *Usage) goneLocked(pod types.UID) {
 		return
 	}
 	delete(u.pods, pod)
-	if left := u.nodes[before.node].plus(-1, before.Load); left.Requests.Pods > 0 {
+	if left := u.nodes[before.node].Plus(before.priority, -1, before.Load); len(left) > 0 {
 		u.nodes[before.node] = left
 	} else {
 		delete(u.nodes, before.node)
 	}
+}
+
+// Of returns the usage of the node. The caller must not change it.
+func (u *Usage) Of(node string) ByPriority {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.nodes[node]
 }
 
 // Sums returns the load of each pool's nodes, by the pool's index.
@@ -97,7 +142,9 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 	defer u.mu.Unlock()
 	for i := range byPool {
 		for _, node := range byPool[i] {
-			sums[i] = sums[i].plus(1, u.nodes[node.Name])
+			for _, of := range u.nodes[node.Name] {
+				sums[i] = sums[i].plus(1, of.Load)
+			}
 		}
 	}
 	return sums

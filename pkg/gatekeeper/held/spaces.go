@@ -1,0 +1,191 @@
+package held
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// Space is a node that may have free capacity for held pods.
+type Space struct {
+	Node *v1.Node
+	// Burst is the index of the node's burst pool, or pool.None. Tolerations are those that a pod gets in this pool.
+	Burst       int
+	Tolerations []v1.Toleration
+	// Used is what the pods on the node request, by priority. WithinSpaces adds the requests of the pods that it
+	// chooses.
+	Used usage.ByPriority
+	// TriedBefore excludes pods. If a pod was tried at this time or later and the node did not accept it, the node also
+	// rejects equal pods.
+	TriedBefore time.Time
+	// Pending is set if pods were chosen for the node and have not been tried since.
+	Pending bool
+}
+
+// Suits reports whether the node may accept pods with these requests, constraints and tolerations, if no other pod uses
+// the node.
+func Suits(node *v1.Node, requests v1.ResourceList, constraints nodeaffinity.RequiredNodeAffinity, tolerations []v1.Toleration) bool {
+	for name, quantity := range requests {
+		if allocatable := node.Status.Allocatable[name]; quantity.Cmp(allocatable) > 0 {
+			return false
+		}
+	}
+	taints := node.Spec.Taints
+	if node.Spec.Unschedulable {
+		taints = append(slices.Clip(taints), v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+	}
+	if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, tolerations,
+		func(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }, true); untolerated {
+		return false
+	}
+	match, err := constraints.Match(node)
+	return match || err != nil
+}
+
+// fits reports whether the node has capacity for one more pod of the kind. Pods that the kind may preempt do not count.
+func (s *Space) fits(k *kind) bool {
+	allocatable := s.Node.Status.Allocatable
+	used := s.Used.From(k.preempts)
+	return (k.use.MilliCPU == 0 || k.use.MilliCPU+used.MilliCPU <= allocatable.Cpu().MilliValue()) &&
+		(k.use.Memory == 0 || k.use.Memory+used.Memory <= allocatable.Memory().Value()) &&
+		int64(1+used.Pods) <= allocatable.Pods().Value()
+}
+
+// take adds the requests of a pod of the kind to the node's usage.
+func (s *Space) take(k *kind) {
+	s.Used = s.Used.Plus(k.priority, 1, usage.Load{Requests: k.use})
+	s.Pending = true
+}
+
+// kindKey is equal for pods that the same nodes accept.
+type kindKey struct {
+	view     string
+	priority int32
+	preempts int32  // pods of a lower priority may be preempted
+	open     string // by the pool's index
+}
+
+// kind is a set of held pods with the same kindKey.
+type kind struct {
+	kindKey
+	use    aci.Use
+	tried  time.Time // when a pod of the kind was last tried
+	spaces []*Space  // that may accept pods of the kind
+}
+
+// spaced is a pod that may be chosen for a node.
+type spaced struct {
+	uid          types.UID
+	entry        *heldPod // only the pointer is compared; the other fields are copies
+	kind         *kind
+	since, tried time.Time
+}
+
+// WithinSpaces returns, by namespace/name, held pods that may fit on the nodes. It chooses among the pods that the
+// scheduling queue does not requeue when a node changes or when a pod ends (ByLoop). The caller requeues the chosen
+// pods. Pods with a higher priority are chosen first. Among pods with the same priority, the pod that has waited
+// longest is chosen first.
+func (h *Pods) WithinSpaces(spaces []*Space, now time.Time) map[string]*v1.Pod {
+	byName := make(map[string]*Space, len(spaces))
+	for _, s := range spaces {
+		byName[s.Node.Name] = s
+	}
+	kinds := map[kindKey]*kind{}
+	var waiting []spaced
+	h.each(func(uid types.UID, entry *heldPod) {
+		if !entry.byLoop {
+			return
+		}
+		key := entry.kindKey()
+		k := kinds[key]
+		if k == nil {
+			k = newKind(key, entry.pod, spaces)
+			kinds[key] = k
+		}
+		if entry.tried.After(k.tried) {
+			k.tried = entry.tried
+		}
+		if now.Before(entry.chosenAt.Add(reservationTTL)) {
+			if s := byName[entry.chosenFor]; s != nil {
+				s.take(k)
+			}
+		} else if len(k.spaces) > 0 {
+			waiting = append(waiting, spaced{uid: uid, entry: entry, kind: k, since: h.firstFailed[uid], tried: entry.tried})
+		}
+	})
+	for _, k := range kinds {
+		// On a burst node, the gate may have been closed for the pod that was tried. There, each pod is tried.
+		k.spaces = slices.DeleteFunc(k.spaces, func(s *Space) bool { return !s.fits(k) || s.Burst == pool.None && !k.tried.Before(s.TriedBefore) })
+	}
+	waiting = slices.DeleteFunc(waiting, func(w spaced) bool { return len(w.kind.spaces) == 0 })
+	slices.SortFunc(waiting, func(a, b spaced) int {
+		return cmp.Or(cmp.Compare(b.kind.priority, a.kind.priority), a.since.Compare(b.since), cmp.Compare(a.uid, b.uid))
+	})
+	chosen := map[types.UID]*Space{}
+	for _, w := range waiting {
+		for len(w.kind.spaces) > 0 && !w.kind.spaces[0].fits(w.kind) {
+			w.kind.spaces = w.kind.spaces[1:]
+		}
+		if i := slices.IndexFunc(w.kind.spaces, func(s *Space) bool { return w.tried.Before(s.TriedBefore) && s.fits(w.kind) }); i >= 0 {
+			w.kind.spaces[i].take(w.kind)
+			chosen[w.uid] = w.kind.spaces[i]
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pods := map[string]*v1.Pod{}
+	for _, w := range waiting {
+		if s, ok := chosen[w.uid]; ok && h.pods[w.uid] == w.entry && w.entry.byLoop {
+			w.entry.chosenAt, w.entry.chosenFor = now, s.Node.Name
+			pods[nameOf(w.entry.pod)] = w.entry.pod
+		}
+	}
+	return pods
+}
+
+func (p *heldPod) kindKey() kindKey {
+	open := make([]byte, len(p.open))
+	for i := range p.open {
+		if p.open[i] && !p.budget[i] { // WithinBudgets requeues pods for a budget
+			open[i] = 1
+		}
+	}
+	key := kindKey{view: p.viewKey, priority: corev1helpers.PodPriority(p.pod), open: string(open)}
+	key.preempts = key.priority
+	if policy := p.pod.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+		key.preempts = math.MinInt32
+	}
+	return key
+}
+
+// newKind returns a kind of pods like the pod, with the nodes that suit the pod.
+func newKind(key kindKey, pod *v1.Pod, spaces []*Space) *kind {
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	k := &kind{kindKey: key, use: aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()}}
+	constraints := nodeaffinity.GetRequiredNodeAffinity(pod)
+	for _, s := range spaces {
+		tolerations := pod.Spec.Tolerations
+		if s.Burst != pool.None {
+			if key.open[s.Burst] == 0 {
+				continue
+			}
+			tolerations = slices.Concat(tolerations, s.Tolerations)
+		}
+		if s.fits(k) && Suits(s.Node, requests, constraints, tolerations) {
+			k.spaces = append(k.spaces, s)
+		}
+	}
+	return k
+}

@@ -1,0 +1,78 @@
+package held
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+func TestWithinSpaces(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	of := func(name string, priority int32, cpu string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name)}, Spec: v1.PodSpec{Priority: &priority,
+			Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}}}}
+	}
+	space := func(tried time.Duration, used usage.ByPriority, change func(*v1.Node)) *Space {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("10")}}}
+		if change != nil {
+			change(n)
+		}
+		return &Space{Node: n, Burst: pool.None, Used: used, TriedBefore: began.Add(tried)}
+	}
+	pods := []*v1.Pod{of("late", 0, "1"), of("high", 5, "2"), of("big", 5, "5"), of("early", 0, "1")}
+	const later = time.Minute
+	load := func(cpu int64) usage.Load { return usage.Load{Requests: aci.Use{Pods: 1, MilliCPU: cpu}} }
+	var none usage.ByPriority
+	for _, tc := range []struct {
+		name  string
+		space *Space
+		byUs  bool
+		want  []string
+	}{
+		{"all that fit", space(later, none, nil), true, []string{"ns/early", "ns/high", "ns/late"}},
+		{"the high priority first, then the longest wait", space(later, none.Plus(9, 1, load(1000)), nil), true, []string{"ns/early", "ns/high"}},
+		{"pods that may be preempted do not count", space(later, none.Plus(3, 1, load(3000)), nil), true, []string{"ns/high"}},
+		{"pods of two kinds were tried since", space(0, none, nil), true, []string{"ns/high"}},
+		{"the queue requeues them", space(later, none, nil), false, nil},
+		{"a taint", space(later, none, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "x", Effect: v1.TaintEffectNoExecute}} }), true, nil},
+		{"a taint that only advises", space(later, none.Plus(9, 1, load(2000)), func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "x", Effect: v1.TaintEffectPreferNoSchedule}} }), true, []string{"ns/high"}},
+		{"cordoned", space(later, none, func(n *v1.Node) { n.Spec.Unschedulable = true }), true, nil},
+		{"one more pod", space(later, none, func(n *v1.Node) { n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1") }), true, []string{"ns/high"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := New()
+			for i, p := range pods {
+				h.Add(p, "", &gate.Decision{}, nil, began.Add(-time.Duration(i)*time.Second))
+				if tc.byUs && !h.ByLoop(p.UID) {
+					t.Fatal("not held")
+				}
+			}
+			h.Add(of("big", 5, "5"), "", &gate.Decision{}, nil, began)
+			h.Add(of("early", 0, "1"), "", &gate.Decision{}, nil, began.Add(time.Millisecond))
+			if tc.byUs {
+				h.ByLoop("early")
+			}
+			got := slices.Sorted(maps.Keys(h.WithinSpaces([]*Space{tc.space}, began)))
+			if diff := cmp.Diff(tc.want, got); diff != "" && fmt.Sprint(tc.want) != fmt.Sprint(got) {
+				t.Errorf("(-want,+got)\n%s", diff)
+			}
+			if again := h.WithinSpaces([]*Space{space(later, none.Plus(9, 1, load(4000)), nil)}, began); len(again) > 0 {
+				t.Errorf("chosen twice, or for a full node: %v", again)
+			}
+		})
+	}
+}

@@ -1,0 +1,295 @@
+package poolpriority
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/test/must"
+)
+
+// lastLook is longer than the gatekeeper looks at a node on which capacity became free.
+const lastLook = 6 * time.Second
+
+// running is a scheduler that runs against a fake API server, with a user pool that can grow: the gate is closed.
+type running struct {
+	*harness
+	failures atomic.Int64 // of scheduling cycles
+}
+
+func newRunning(t *testing.T, objects ...runtime.Object) *running {
+	status := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status",
+		Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": time.Now().UTC().String()}},
+		Data: map[string]string{"status": `
+autoscalerStatus: Running
+clusterWide: {health: {status: Healthy, lastTransitionTime: "2026-11-21T09:00:00Z"}}
+nodeGroups:
+- name: aks-userpool-12345678-vmss
+  health: {status: Healthy, nodeCounts: {registered: {ready: 1}}, cloudProviderTarget: 1, minSize: 0, maxSize: 100}
+  scaleUp: {status: NoActivity}
+`}}
+	h := must.Get(tryHarnessWith(t, aks(t), nil, append(objects, status, virtualNode("virtual").Obj())...))(t)
+	r := &running{harness: h}
+	h.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "binding" {
+			return false, nil, nil
+		}
+		binding := action.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+		obj, err := h.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("pods"), binding.Namespace, binding.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		bound := obj.(*v1.Pod).DeepCopy()
+		bound.Spec.NodeName = binding.Target.Name
+		return true, binding, h.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, binding.Namespace)
+	})
+	failed := h.sched.FailureHandler
+	h.sched.FailureHandler = func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+		r.failures.Add(1)
+		failed(ctx, profile, info, status, nominating, start)
+	}
+	h.shared.Start(h.ctx.Done())
+	h.shared.WaitForCacheSync(h.ctx.Done())
+	must.NoError(t, h.sched.WaitForHandlersSync(h.ctx))
+	h.watches("pods")
+	h.watches("nodes")
+	go h.plugin.gatekeeper.Run(h.ctx)
+	go h.sched.Run(h.ctx)
+	return r
+}
+
+func (r *running) pods() []v1.Pod {
+	return must.Get(r.client.CoreV1().Pods("default").List(r.ctx, metav1.ListOptions{}))(r).Items
+}
+
+func (r *running) create(p *v1.Pod) {
+	must.Do(r)(r.client.CoreV1().Pods("default").Create(r.ctx, p, metav1.CreateOptions{}))
+}
+
+func (r *running) remove(name string) {
+	must.NoError(r, r.client.CoreV1().Pods("default").Delete(r.ctx, name, metav1.DeleteOptions{}))
+}
+
+// held waits until so many pods wait for the loop.
+func (r *running) held(n int) {
+	r.Helper()
+	r.eventually(fmt.Sprint(n, " pods are held"), func() bool {
+		waiting := 0
+		for _, p := range r.pods() {
+			if entry, ok := r.plugin.gatekeeper.Lookup(p.UID); ok && entry.ByLoop {
+				waiting++
+			}
+		}
+		return waiting == n
+	})
+}
+
+// of returns how many pods of the kind are bound.
+func (r *running) of(kind string) int {
+	n := 0
+	for _, p := range r.pods() {
+		if p.Spec.NodeName != "" && p.Spec.NodeSelector["kind"] == kind && p.Labels["held"] != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func heldOn(name, kind string) *v1.Pod {
+	return pod(name).Label("held", "yes").Priority(100).NodeSelector(map[string]string{"kind": kind}).Obj()
+}
+
+// TestPodsEndBesideHeld: pods that end, and nodes that come, cost no cycles of the held pods that they cannot help.
+func TestPodsEndBesideHeld(t *testing.T) {
+	const pods = 400
+	var objects []runtime.Object
+	for n := range 12 {
+		name, kind := fmt.Sprint("node-", n), "other"
+		if n < 2 {
+			kind = "a"
+		}
+		objects = append(objects, userNode(name).Label("kind", kind).Obj(), st.MakePod().Name("daemon-"+name).UID("daemon-"+name).Namespace("default").Node(name).
+			Req(map[v1.ResourceName]string{"cpu": "10m"}).Obj())
+		for i := range 4 {
+			name := fmt.Sprint(name, "-", i)
+			objects = append(objects, st.MakePod().Name(name).UID(name).Namespace("default").Node(fmt.Sprint("node-", n)).Priority(100).Req(map[v1.ResourceName]string{"cpu": "990m"}).Obj())
+		}
+	}
+	r := newRunning(t, objects...)
+	for i := range pods {
+		r.create(heldOn(fmt.Sprint("held-", i), []string{"a", "b"}[i%2]))
+	}
+	r.held(pods)
+	// settle waits until the last look, and returns how many cycles failed meanwhile.
+	settle := func(before int64) int64 {
+		time.Sleep(lastLook)
+		return r.failures.Load() - before
+	}
+	began := r.failures.Load()
+	for n := 2; n < 12; n++ {
+		for i := range 4 {
+			r.remove(fmt.Sprint("node-", n, "-", i))
+		}
+	}
+	if n := settle(began); n > 0 {
+		t.Errorf("40 pods ended on nodes of another kind: %d cycles of held pods failed, want 0", n)
+	}
+	began = r.failures.Load()
+	start := time.Now()
+	for n := range 2 {
+		r.remove(fmt.Sprint("node-", n, "-0"))
+		r.remove(fmt.Sprint("node-", n, "-1"))
+	}
+	r.eventually("four pods are bound", func() bool { return r.of("a") == 4 })
+	took := time.Since(start)
+	n := settle(began)
+	t.Logf("held pods bound after %v, %d cycles failed", took, n)
+	if n > 40 || took > 2*time.Second {
+		t.Errorf("four pods ended on two nodes, and two held pods fit on each: bound after %v, %d cycles of held pods failed; want 2 s and at most 40", took, n)
+	}
+	began = r.failures.Load()
+	start = time.Now()
+	must.Do(t)(r.client.CoreV1().Nodes().Create(r.ctx, userNode("new").Label("kind", "b").Obj(), metav1.CreateOptions{}))
+	r.eventually("the new node is full", func() bool { return r.of("b") == 4 })
+	took = time.Since(start)
+	n = settle(began)
+	t.Logf("node full after %v, %d cycles failed", took, n)
+	if n > 12 || took > 2*time.Second {
+		t.Errorf("a node that suits 200 held pods and has capacity for 4 came: full after %v, %d cycles of held pods failed; want 2 s and at most 12", took, n)
+	}
+}
+
+// TestNoRequeueIsLost plays random changes, and requires that each pod which fits on a node is bound soon.
+func TestNoRequeueIsLost(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	kinds := []string{"a", "b", "c"}
+	kind := func() string { return kinds[random.IntN(len(kinds))] }
+	r := newRunning(t)
+	serial := 0
+	addNode := func() {
+		serial++
+		n := userNode(fmt.Sprint("n-", serial)).Label("kind", kind()).Capacity(map[v1.ResourceName]string{"cpu": fmt.Sprint(1 + random.IntN(4)), "memory": "16Gi", "pods": fmt.Sprint(1 + random.IntN(4))}).Obj()
+		n.Spec.Unschedulable = random.IntN(4) == 0
+		if random.IntN(2) == 0 {
+			n.Spec.Taints = []v1.Taint{{Key: "t", Effect: v1.TaintEffectNoSchedule}}
+		}
+		must.Do(r)(r.client.CoreV1().Nodes().Create(r.ctx, n, metav1.CreateOptions{}))
+	}
+	addPod := func() {
+		serial++
+		p := small(fmt.Sprint("p-", serial))
+		p.Spec.Priority, p.Spec.NodeSelector = ptr.To(int32(random.IntN(3))), map[string]string{"kind": kind()} //nolint:gosec // small
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *apiresource.NewMilliQuantity(500*(1+random.Int64N(5)), apiresource.DecimalSI)
+		if random.IntN(3) == 0 {
+			p.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
+		}
+		r.create(p)
+	}
+	changePod := func(match func(*v1.Pod) bool) {
+		pods := slices.DeleteFunc(r.pods(), func(p v1.Pod) bool { return !match(&p) })
+		if len(pods) == 0 {
+			return
+		}
+		p := pods[random.IntN(len(pods))].DeepCopy()
+		if random.IntN(3) == 0 {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: "t", Operator: v1.TolerationOpExists})
+		} else {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = apiresource.MustParse("300m")
+		}
+		_, _ = r.client.CoreV1().Pods("default").Update(r.ctx, p, metav1.UpdateOptions{}) // preemption may have deleted it
+	}
+	changeNode := func() {
+		nodes := must.Get(r.client.CoreV1().Nodes().List(r.ctx, metav1.ListOptions{LabelSelector: "agentpool=userpool"}))(r).Items
+		n := nodes[random.IntN(len(nodes))].DeepCopy()
+		switch random.IntN(4) {
+		case 0:
+			n.Spec.Taints = nil
+		case 1:
+			n.Spec.Unschedulable = !n.Spec.Unschedulable
+		case 2:
+			n.Labels["kind"] = kind()
+			if random.IntN(2) == 0 {
+				n.Spec.Taints = []v1.Taint{{Key: "t", Effect: v1.TaintEffectNoSchedule}}
+			}
+		case 3:
+			n.Status.Allocatable[v1.ResourceCPU], n.Status.Allocatable[v1.ResourcePods] = apiresource.MustParse("6"), apiresource.MustParse("8")
+		}
+		must.Do(r)(r.client.CoreV1().Nodes().Update(r.ctx, n, metav1.UpdateOptions{}))
+	}
+	deletePod := func() {
+		if pods := r.pods(); len(pods) > 0 {
+			_ = r.client.CoreV1().Pods("default").Delete(r.ctx, pods[random.IntN(len(pods))].Name, metav1.DeleteOptions{})
+		}
+	}
+	changes := []func(){deletePod, deletePod, changeNode, changeNode, addPod,
+		func() { changePod(func(p *v1.Pod) bool { return p.Spec.NodeName != "" }) },
+		func() { changePod(func(p *v1.Pod) bool { return p.Spec.NodeName == "" }) },
+	}
+	for range 20 {
+		addNode()
+	}
+	for range 100 {
+		addPod()
+	}
+	rounds, bound := 40, 0
+	time.Sleep(lastLook) // what made the nodes known is over
+	for round := range rounds {
+		for range 1 + random.IntN(3) {
+			changes[random.IntN(len(changes))]()
+		}
+		for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			pod, node := r.fitting()
+			if pod == "" {
+				break
+			}
+			bound++
+			if time.Now().After(deadline) {
+				t.Fatalf("seed %d, round %d: %s fits on %s and is not bound", seed, round, pod, node)
+			}
+		}
+		for len(r.pods()) < 100 {
+			addPod()
+		}
+	}
+	waiting := len(slices.DeleteFunc(r.pods(), func(p v1.Pod) bool { return p.Spec.NodeName != "" }))
+	if waiting < 5 || bound == 0 {
+		t.Errorf("seed %d: %d pods wait in the end, and it took %d looks for all pods that fit: the test shows nothing", seed, waiting, bound)
+	}
+}
+
+// fitting returns a pending pod and a node with capacity for the pod, found by brute force.
+func (r *running) fitting() (pod, node string) {
+	pods := r.pods()
+	nodes := must.Get(r.client.CoreV1().Nodes().List(r.ctx, metav1.ListOptions{LabelSelector: "agentpool=userpool"}))(r).Items
+	for _, n := range nodes {
+		cpu, seats := n.Status.Allocatable.Cpu().MilliValue(), n.Status.Allocatable.Pods().Value()
+		for _, p := range pods {
+			if p.Spec.NodeName == n.Name || p.Spec.NodeName == "" && p.Status.NominatedNodeName == n.Name {
+				cpu -= p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+				seats--
+			}
+		}
+		for _, p := range pods {
+			if p.Spec.NodeName == "" && p.Spec.NodeSelector["kind"] == n.Labels["kind"] && !n.Spec.Unschedulable && (len(n.Spec.Taints) == 0 || len(p.Spec.Tolerations) > 0) &&
+				seats > 0 && p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() <= cpu {
+				return p.Name, n.Name
+			}
+		}
+	}
+	return "", ""
+}
