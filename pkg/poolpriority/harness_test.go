@@ -183,7 +183,7 @@ func (h *harness) deletion() func(pod string) {
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.
 func (h *harness) wrap(profiles []schedconfig.KubeSchedulerProfile) {
-	must.NoError(h, (&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched, profiles))
+	(&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched, profiles)
 }
 
 // unwrap leaves the plugin to itself, as in a scheduler of somebody else's.

@@ -220,22 +220,20 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 // topology spread constraints or inter-pod affinity, this doubles the time of a cycle. Wrap does not change where pods
 // are placed. It also makes preemption prefer better-ranked pools (preempting.go). Call Wrap before the scheduler runs.
 // configs is the configuration of the profiles. Wrap also makes the gatekeeper requeue most held pods (requeueByLoop).
-func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) error {
+func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) {
 	profiles := sched.Profiles
 	if profile, ok := profiles[f.profile]; ok {
-		var err error
-		if f.plugin.preemption, err = f.plugin.newPreemptor(profile); err != nil {
-			return err
-		}
+		var known bool
+		f.plugin.preemption, known = f.plugin.newPreemptor(profile)
+		known = known && preemptsLowerOnly(profile)
 		f.plugin.wrapped = true
-		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: preemptsLowerOnly(profile)}
+		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: known}
 		// The gatekeeper does not know which resources NodeResourcesFit ignores.
 		fit, _ := argsOf(profile, configs, names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
-		if f.plugin.byLoop = f.plugin.gatekeeper != nil && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
+		if f.plugin.byLoop = f.plugin.gatekeeper != nil && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
 		}
 	}
-	return nil
 }
 
 // validArgs returns the arguments, or an error that lists everything that is wrong with them.

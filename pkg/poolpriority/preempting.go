@@ -2,7 +2,6 @@ package poolpriority
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -42,19 +41,21 @@ type preemptor struct {
 }
 
 // newPreemptor changes the profile's plugin DefaultPreemption. It returns nil if the profile does not enable
-// DefaultPreemption. Only the list of PreEnqueue plugins gives access to the plugin.
-func (pl *PoolPriority) newPreemptor(profile framework.Framework) (*preemptor, error) {
+// DefaultPreemption. Only the list of PreEnqueue plugins gives access to the plugin. known is false if the profile
+// enables DefaultPreemption without this extension point. Preemption then does not compare ranks.
+func (pl *PoolPriority) newPreemptor(profile framework.Framework) (p *preemptor, known bool) {
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
-		return nil, nil
+		return nil, true
 	}
 	for _, plugin := range profile.PreEnqueuePlugins() {
 		if plugin, ok := plugin.(*defaultpreemption.DefaultPreemption); ok {
 			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator}
 			p.Around, plugin.Evaluator.Interface = p.around, p
-			return p, nil
+			return p, true
 		}
 	}
-	return nil, fmt.Errorf("profile %q: %s is a postFilter plugin, but not a preEnqueue plugin: enable it under multiPoint", profile.ProfileName(), names.DefaultPreemption)
+	klog.InfoS("Preemption does not prefer better pools, because DefaultPreemption is a postFilter plugin, but not a preEnqueue plugin. Enable it under multiPoint", "profile", profile.ProfileName())
+	return nil, false
 }
 
 // GetOffsetAndNumCandidates returns how many candidates a dry run collects. The nodes that among leaves out count, too.

@@ -101,9 +101,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 		return nil, err
 	}
 	if wrap { // as our binary does
-		if err := plugins.Wrap(c.sched, config.Profiles); err != nil {
-			return nil, err
-		}
+		plugins.Wrap(c.sched, config.Profiles)
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())

@@ -119,9 +119,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		mutable.AddMetrics()
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
-	if err := factory.Wrap(scheduler, config.ComponentConfig.Profiles); err != nil {
-		return err
-	}
+	factory.Wrap(scheduler, config.ComponentConfig.Profiles)
 	return app.Run(ctx, config, scheduler)
 }
 

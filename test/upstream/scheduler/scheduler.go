@@ -130,9 +130,7 @@ func New(ctx context.Context, client clientset.Interface, informerFactory inform
 		return nil, err
 	}
 	plain := maps.Clone(sched.Profiles)
-	if err := factory.Wrap(sched, s.profiles); err != nil {
-		return nil, err
-	}
+	factory.Wrap(sched, s.profiles)
 	for name, wrapped := range sched.Profiles {
 		unwrapped.Store(wrapped, plain[name])
 	}
