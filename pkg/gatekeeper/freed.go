@@ -96,7 +96,7 @@ func (g *Gatekeeper) fillSpaces(ctx context.Context) {
 		due := rested
 		if !now.Before(rested) {
 			due = g.look(klog.FromContext(ctx), now)
-			rested = now.Add(max(lookInterval, restFactor*clock.Now().Sub(now)))
+			rested = now.Add(min(max(lookInterval, restFactor*clock.Now().Sub(now)), firstSettle))
 		}
 		timer.Stop()
 		if !due.IsZero() {

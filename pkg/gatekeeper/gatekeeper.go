@@ -314,7 +314,7 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	g.tried(pod.UID)
-	if current := g.current(pod); current == nil || current.Spec.NodeName != "" {
+	if current := g.current(pod); current == nil || !mayWait(current) {
 		g.forget(pod.UID)
 	}
 }
@@ -333,13 +333,16 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	// The informer may have stored a change of the pod before Add, when g.held did not have the pod. Such a change is
 	// processed here. The informer's event handler processes later changes.
 	switch current := g.current(pod); {
-	case current == nil:
+	case current == nil || !mayWait(current):
 		g.forget(pod.UID)
 	case g.held.Update(pod, current, g.config.Clock.Now()):
 		g.activate(logger, current)
 	}
 	poke(g.earlier)
 }
+
+// mayWait reports whether the pod has no node and is not terminating. The scheduler does not try a terminating pod.
+func mayWait(pod *v1.Pod) bool { return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil }
 
 // current returns the pod from the informer's store, or nil if the pod was deleted.
 func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {

@@ -87,9 +87,9 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	if freesCapacity(before, pod) {
 		g.Freed(placeOf(before))
 	}
-	if pod.Spec.NodeName != "" {
+	if !mayWait(pod) {
 		g.forget(pod.UID)
-		if before.Spec.NodeName == "" {
+		if pod.Spec.NodeName != "" && before.Spec.NodeName == "" {
 			g.providers.WarnOfDifferences(pod)
 		}
 	} else if g.held.Update(before, pod, g.config.Clock.Now()) {

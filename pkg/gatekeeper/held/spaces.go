@@ -87,10 +87,13 @@ type kind struct {
 
 // spaced is a pod that may be chosen for a node.
 type spaced struct {
-	uid          types.UID
-	entry        *heldPod // only the pointer is compared; the other fields are copies
-	kind         *kind
-	since, tried time.Time
+	uid                    types.UID
+	entry                  *heldPod // only the pointer is compared; the other fields are copies
+	pod                    *v1.Pod
+	key                    kindKey
+	kind                   *kind
+	since, tried, chosenAt time.Time
+	chosenFor              string
 }
 
 // WithinSpaces returns, by namespace/name, held pods that may fit on the nodes. It chooses among the pods that the
@@ -102,29 +105,32 @@ func (h *Pods) WithinSpaces(spaces []*Space, now time.Time) map[string]*v1.Pod {
 	for _, s := range spaces {
 		byName[s.Node.Name] = s
 	}
+	var all []spaced
+	h.each(func(uid types.UID, entry *heldPod) {
+		if entry.byLoop {
+			all = append(all, spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.firstFailed[uid], tried: entry.tried,
+				chosenAt: entry.chosenAt, chosenFor: entry.chosenFor})
+		}
+	})
 	kinds := map[kindKey]*kind{}
 	var waiting []spaced
-	h.each(func(uid types.UID, entry *heldPod) {
-		if !entry.byLoop {
-			return
-		}
-		key := entry.kindKey()
-		k := kinds[key]
+	for _, w := range all { // without the lock
+		k := kinds[w.key]
 		if k == nil {
-			k = newKind(key, entry.pod, spaces)
-			kinds[key] = k
+			k = newKind(w.key, w.pod, spaces)
+			kinds[w.key] = k
 		}
-		if entry.tried.After(k.tried) {
-			k.tried = entry.tried
+		if w.kind = k; w.tried.After(k.tried) {
+			k.tried = w.tried
 		}
-		if now.Before(entry.chosenAt.Add(reservationTTL)) {
-			if s := byName[entry.chosenFor]; s != nil {
+		if now.Before(w.chosenAt.Add(reservationTTL)) {
+			if s := byName[w.chosenFor]; s != nil {
 				s.take(k)
 			}
 		} else if len(k.spaces) > 0 {
-			waiting = append(waiting, spaced{uid: uid, entry: entry, kind: k, since: h.firstFailed[uid], tried: entry.tried})
+			waiting = append(waiting, w)
 		}
-	})
+	}
 	for _, k := range kinds {
 		// On a burst node, the gate may have been closed for the pod that was tried. There, each pod is tried.
 		k.spaces = slices.DeleteFunc(k.spaces, func(s *Space) bool { return !s.fits(k) || s.Burst == pool.None && !k.tried.Before(s.TriedBefore) })
