@@ -184,7 +184,10 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int, status *fwk.Status) {
 	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
 	number, ok := f.numbers[text]
-	if !ok {
+	switch {
+	case !ok && len(f.answers) >= maxAnswers:
+		return // remember clears the cache
+	case !ok:
 		number = int32(len(f.answers)) //nolint:gosec // there are not that many
 		f.numbers[text] = number
 		f.answers = append(f.answers, status)

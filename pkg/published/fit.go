@@ -1,6 +1,7 @@
 package published
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -65,7 +66,7 @@ func (s *Status) size() (n int) {
 // dropNewest drops the newest entries, of excess bytes or more, and returns how many.
 func dropNewest[V any](entries *map[types.UID]V, excess int, at func(V) time.Time) int {
 	all := *entries
-	uids := slices.SortedFunc(maps.Keys(all), func(a, b types.UID) int { return at(all[a]).Compare(at(all[b])) })
+	uids := slices.SortedFunc(maps.Keys(all), func(a, b types.UID) int { return cmp.Or(at(all[a]).Compare(at(all[b])), cmp.Compare(a, b)) })
 	keep := max(0, len(uids)-excess/minEntry-1) / entryStep * entryStep
 	*entries = make(map[types.UID]V, keep)
 	for _, uid := range uids[:keep] {

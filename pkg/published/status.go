@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -167,6 +168,9 @@ type Override struct {
 	gate.Override
 }
 
+// notInYAML matches characters that JSON may have and YAML must escape. A provider's message can have them.
+var notInYAML = regexp.MustCompile(`[\x{7f}-\x{9f}\x{feff}\x{fffe}\x{ffff}]`)
+
 // Encode returns the ConfigMap's data.
 func (s *Status) Encode() (map[string]string, error) {
 	status, err := yaml.Marshal(s)
@@ -177,6 +181,7 @@ func (s *Status) Encode() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the memory: %w", err)
 	}
+	memory = notInYAML.ReplaceAllFunc(memory, func(r []byte) []byte { return fmt.Appendf(nil, `\u%04x`, []rune(string(r))[0]) })
 	data := map[string]string{StatusKey: string(status), MemoryKey: string(memory)}
 	if s.View != nil {
 		view, err := s.View.Encode(s.Memory.Written)
