@@ -96,5 +96,5 @@ func TestWhoMayBurst(t *testing.T) {
 	if said := e.eventOn(namespace, "Pod", "", "RunsDifferently"); !strings.Contains(said, "subPath") {
 		t.Errorf("what is left out of the pods: %q", said)
 	}
-	e.Told("web", gate.ReasonBudgetSpent.Sentence)
+	e.hasMetrics(`pool_priority_held_pods{reason="BudgetSpent"} 3`)
 }
