@@ -53,7 +53,7 @@ func placeOf(pod *v1.Pod) string {
 	return pod.Status.NominatedNodeName
 }
 
-// freesCapacity reports whether the pod's change frees capacity on the pod's node, or on the node to which the pod was
+// freesCapacity reports whether the pod's change may free capacity on the pod's node, or on the node to which the pod was
 // nominated.
 func freesCapacity(before, pod *v1.Pod) bool {
 	if placeOf(before) == "" {
@@ -63,13 +63,7 @@ func freesCapacity(before, pod *v1.Pod) bool {
 		return true
 	}
 	options := resource.PodResourcesOptions{UseStatusResources: true}
-	requests := resource.PodRequests(pod, options)
-	for name, quantity := range resource.PodRequests(before, options) {
-		if now := requests[name]; now.Cmp(quantity) < 0 {
-			return true
-		}
-	}
-	return false
+	return !equality.Semantic.DeepEqual(resource.PodRequests(before, options), resource.PodRequests(pod, options))
 }
 
 // maySuitMore reports whether the node may suit more pods after the change.
@@ -110,27 +104,23 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	g.freedNodes.mu.Lock()
 	freed := maps.Clone(g.freedNodes.since)
 	g.freedNodes.mu.Unlock()
-	nodes := make([]*held.Space, 0, len(freed))
+	spaces := make(map[string]*held.Space, len(freed))
 	for name, at := range freed {
 		if space := g.spaceOn(name); space != nil {
 			space.TriedBefore = at.Add(settled(now.Sub(at)))
-			nodes = append(nodes, space)
+			spaces[name] = space
 		}
 	}
-	if pods := g.held.WithinSpaces(nodes, now); len(pods) > 0 {
-		logger.V(2).Info("Nodes may have capacity for held pods", "pods", len(pods), "nodes", len(nodes))
+	if pods := g.held.WithinSpaces(spaces, now); len(pods) > 0 {
+		logger.V(2).Info("Nodes may have capacity for held pods", "pods", len(pods), "nodes", len(spaces))
 		g.requeue(pods, held.Always)
-	}
-	pending := make(map[string]bool, len(nodes))
-	for _, space := range nodes {
-		pending[space.Node.Name] = space.Pending
 	}
 	g.freedNodes.mu.Lock()
 	defer g.freedNodes.mu.Unlock()
 	var next time.Time
 	for name, at := range g.freedNodes.since {
 		switch age := now.Sub(at); {
-		case pending[name]:
+		case spaces[name] != nil && spaces[name].Pending:
 			next = nodegroups.Earliest(next, now.Add(2*lookInterval)) // the pods may have been tried by then
 		case age < firstSettle:
 			next = nodegroups.Earliest(next, at.Add(firstSettle))

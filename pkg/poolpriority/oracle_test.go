@@ -93,7 +93,7 @@ func TestStrictOrder(t *testing.T) {
 			if w.preempted == 0 || w.volumes == 0 || hints == 0 {
 				t.Error("no pod was placed after preemption, with a volume or by a batch hint: the test does not cover it")
 			}
-			if !testing.Short() && (w.patient == 0 || w.kept == 0) {
+			if w.kept == 0 || w.patient == 0 && !testing.Short() { // 165 of 70,000 placements were patient, and 0 or more of the 7,000 of -short
 				t.Error("no pod waited for its victims beside a virtual node with room, or nobody was kept while the gate was closed for a moment: the test does not cover it")
 			}
 			for rank, n := range w.byRank {

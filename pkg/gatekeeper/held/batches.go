@@ -70,6 +70,11 @@ func (h *Pods) NextBatch(now time.Time) map[string]*v1.Pod {
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
 		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
 			entry.queued = 0
+			for _, at := range []*time.Time{&entry.reservedAt, &entry.chosenAt} { // a long queue does not end a reservation
+				if !at.IsZero() {
+					*at = now
+				}
+			}
 			pods[nameOf(entry.pod)], b.last[entry.pod.UID] = entry.pod, true
 		}
 		b.sorted = b.sorted[1:]

@@ -63,10 +63,14 @@ func (s *Space) fits(k *kind) bool {
 		int64(1+used.Pods) <= allocatable.Pods().Value()
 }
 
-// take adds the requests of a pod of the kind to the node's usage.
+// take adds the requests of a pod of the kind to the node's usage. Of a kind with other resources, it is not known
+// whether the node has capacity. Such a pod leaves the capacity to others, and no second one is chosen beside it.
 func (s *Space) take(k *kind) {
+	if s.Pending = true; k.other {
+		k.spaces = slices.DeleteFunc(k.spaces, func(of *Space) bool { return of == s })
+		return
+	}
 	s.Used = s.Used.Plus(k.priority, 1, usage.Load{Requests: k.use})
-	s.Pending = true
 }
 
 // kindKey is equal for pods that the same nodes accept.
@@ -81,35 +85,33 @@ type kindKey struct {
 type kind struct {
 	kindKey
 	use    aci.Use
+	other  bool      // set if the pods also request resources that fits does not compare
 	tried  time.Time // when a pod of the kind was last tried
 	spaces []*Space  // that may accept pods of the kind
 }
 
 // spaced is a pod that may be chosen for a node.
 type spaced struct {
-	uid                    types.UID
-	entry                  *heldPod // only the pointer is compared; the other fields are copies
-	pod                    *v1.Pod
-	key                    kindKey
-	kind                   *kind
-	since, tried, chosenAt time.Time
-	chosenFor              string
+	uid          types.UID
+	entry        *heldPod // only the pointer is compared; the other fields are copies
+	pod          *v1.Pod
+	key          kindKey
+	kind         *kind
+	since, tried time.Time
+	reserved     bool // set if the pod was chosen, and was not tried after that
+	chosenFor    string
 }
 
-// WithinSpaces returns, by namespace/name, held pods that may fit on the nodes. It chooses among the pods that the
+// WithinSpaces returns, by namespace/name, held pods that may fit on the nodes in spaces, by name. It chooses among the pods that the
 // scheduling queue does not requeue when a node changes or when a pod ends (ByLoop). The caller requeues the chosen
 // pods. Pods with a higher priority are chosen first. Among pods with the same priority, the pod that has waited
 // longest is chosen first.
-func (h *Pods) WithinSpaces(spaces []*Space, now time.Time) map[string]*v1.Pod {
-	byName := make(map[string]*Space, len(spaces))
-	for _, s := range spaces {
-		byName[s.Node.Name] = s
-	}
+func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) map[string]*v1.Pod {
 	var all []spaced
 	h.each(func(uid types.UID, entry *heldPod) {
 		if entry.byLoop {
 			all = append(all, spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.firstFailed[uid], tried: entry.tried,
-				chosenAt: entry.chosenAt, chosenFor: entry.chosenFor})
+				reserved: !entry.chosenAt.IsZero() && (entry.queued != 0 || now.Before(entry.chosenAt.Add(reservationTTL))), chosenFor: entry.chosenFor})
 		}
 	})
 	kinds := map[kindKey]*kind{}
@@ -123,8 +125,8 @@ func (h *Pods) WithinSpaces(spaces []*Space, now time.Time) map[string]*v1.Pod {
 		if w.kind = k; w.tried.After(k.tried) {
 			k.tried = w.tried
 		}
-		if now.Before(w.chosenAt.Add(reservationTTL)) {
-			if s := byName[w.chosenFor]; s != nil {
+		if w.reserved {
+			if s := spaces[w.chosenFor]; s != nil {
 				s.take(k)
 			}
 		} else if len(k.spaces) > 0 {
@@ -145,8 +147,8 @@ func (h *Pods) WithinSpaces(spaces []*Space, now time.Time) map[string]*v1.Pod {
 			w.kind.spaces = w.kind.spaces[1:]
 		}
 		if i := slices.IndexFunc(w.kind.spaces, func(s *Space) bool { return w.tried.Before(s.TriedBefore) && s.fits(w.kind) }); i >= 0 {
-			w.kind.spaces[i].take(w.kind)
 			chosen[w.uid] = w.kind.spaces[i]
+			chosen[w.uid].take(w.kind)
 		}
 	}
 	h.mu.Lock()
@@ -177,9 +179,12 @@ func (p *heldPod) kindKey() kindKey {
 }
 
 // newKind returns a kind of pods like the pod, with the nodes that suit the pod.
-func newKind(key kindKey, pod *v1.Pod, spaces []*Space) *kind {
+func newKind(key kindKey, pod *v1.Pod, spaces map[string]*Space) *kind {
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	k := &kind{kindKey: key, use: aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()}}
+	for name := range requests {
+		k.other = k.other || name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage
+	}
 	constraints := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for _, s := range spaces {
 		tolerations := pod.Spec.Tolerations

@@ -34,6 +34,11 @@ func TestWithinSpaces(t *testing.T) {
 		return &Space{Node: n, Burst: pool.None, Used: used, TriedBefore: began.Add(tried)}
 	}
 	pods := []*v1.Pod{of("late", 0, "1"), of("high", 5, "2"), of("big", 5, "5"), of("early", 0, "1")}
+	for _, name := range []string{"gpu", "gpu-2"} { // only one node has such a resource
+		p := of(name, 8, "2")
+		p.Spec.Containers[0].Resources.Requests["gpu"] = resource.MustParse("1")
+		pods = append(pods, p)
+	}
 	const later = time.Minute
 	load := func(cpu int64) usage.Load { return usage.Load{Requests: aci.Use{Pods: 1, MilliCPU: cpu}} }
 	var none usage.ByPriority
@@ -51,6 +56,9 @@ func TestWithinSpaces(t *testing.T) {
 		{"a taint", space(later, none, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "x", Effect: v1.TaintEffectNoExecute}} }), true, nil},
 		{"a taint that only advises", space(later, none.Plus(9, 1, load(2000)), func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "x", Effect: v1.TaintEffectPreferNoSchedule}} }), true, []string{"ns/high"}},
 		{"cordoned", space(later, none, func(n *v1.Node) { n.Spec.Unschedulable = true }), true, nil},
+		{"room for one, which may be in use", space(later, none.Plus(9, 1, load(2000)), func(n *v1.Node) {
+			n.Status.Allocatable["gpu"] = resource.MustParse("1")
+		}), true, []string{"ns/gpu-2", "ns/high"}},
 		{"one more pod", space(later, none, func(n *v1.Node) { n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1") }), true, []string{"ns/high"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -66,11 +74,11 @@ func TestWithinSpaces(t *testing.T) {
 			if tc.byUs {
 				h.ByLoop("early")
 			}
-			got := slices.Sorted(maps.Keys(h.WithinSpaces([]*Space{tc.space}, began)))
+			got := slices.Sorted(maps.Keys(h.WithinSpaces(map[string]*Space{"n": tc.space}, began)))
 			if diff := cmp.Diff(tc.want, got); diff != "" && fmt.Sprint(tc.want) != fmt.Sprint(got) {
 				t.Errorf("(-want,+got)\n%s", diff)
 			}
-			if again := h.WithinSpaces([]*Space{space(later, none.Plus(9, 1, load(4000)), nil)}, began); len(again) > 0 {
+			if again := h.WithinSpaces(map[string]*Space{"n": space(later, none.Plus(9, 1, load(4000)), nil)}, began); len(again) > 0 {
 				t.Errorf("chosen twice, or for a full node: %v", again)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -94,7 +95,11 @@ func sum(a aci.Use, n int, b aci.Use) aci.Use {
 func (u *Usage) See(pod *v1.Pod) {
 	now := taken{node: pod.Spec.NodeName, priority: corev1helpers.PodPriority(pod)}
 	if now.node != "" {
-		now.Load = Load{Requests: bounded(aci.UseOf(pod, false)), Billed: bounded(aci.UseOf(pod, true))}
+		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: bounded(aci.UseOf(pod, true))}
+		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
+			requests := resource.PodRequests(pod, resource.PodResourcesOptions{UseStatusResources: true})
+			now.Requests = bounded(aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()})
+		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

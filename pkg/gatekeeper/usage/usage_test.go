@@ -2,6 +2,7 @@ package usage
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -125,4 +126,20 @@ func BenchmarkUsage(b *testing.B) {
 			u.See(pod)
 		}
 	})
+}
+
+// TestResizedPod: while the node cannot resize a pod, NodeInfo and Usage count what the node has allocated to the pod.
+func TestResizedPod(t *testing.T) {
+	of := func(cpu string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	allocated := of("1")
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Resources: of("64")}}}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Resources: &allocated, AllocatedResources: allocated.Requests}}
+	u := New()
+	u.See(pod)
+	if got := u.Of("n").From(math.MinInt32).MilliCPU; got != 1000 {
+		t.Errorf("%d milli CPU are used, want 1000", got)
+	}
 }
