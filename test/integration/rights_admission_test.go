@@ -233,7 +233,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	t.Run("the controller on nodes", func(t *testing.T) {
 		e.tries(t, []attempt{
-			{"a cordon", "may change the taints only", patchNode(controller, `{"spec":{"unschedulable":true}}`)},
+			{"a cordon", "may change the taints only", set(`{"spec":{"unschedulable":false}}`, patchNode(controller, `{"spec":{"unschedulable":true}}`))},
 			{"a label", "may not change a node's metadata", patchNode(controller, `{"metadata":{"labels":{"b":"1"}}}`)},
 			{"an annotation", "may not change a node's metadata", patchNode(controller, `{"metadata":{"annotations":{"b":"1"}}}`)},
 			{"another taint", only, set(taints(), patchNode(controller, taints(other)))},
