@@ -4,9 +4,10 @@
 package alike
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -93,7 +94,7 @@ func View(pod *corev1.Pod) string {
 // Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,
 // that determine whether the pod may use burst pools and how much of their budgets it uses.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
-	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
+	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
 }
 
 // Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,
@@ -126,9 +127,7 @@ func Template(pod *corev1.Pod) string {
 			containers = append(containers, c)
 		}
 	}
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(encode(containers))) // writing to a hash does not fail
-	return string(owner.UID) + "/" + strconv.FormatUint(hash.Sum64(), 36)
+	return string(owner.UID) + "/" + encode(containers)
 }
 
 func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
@@ -138,7 +137,9 @@ func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
 	return nil
 }
 
+// encode returns a hash of the parts, because users choose how large the parts of a pod are.
 func encode(parts ...any) string {
 	data, _ := json.Marshal(parts) // encoding API types does not fail
-	return string(data)
+	hash := sha256.Sum256(data)
+	return base64.RawStdEncoding.EncodeToString(hash[:])
 }

@@ -84,20 +84,21 @@ type Pod struct {
 	TemplateKey string
 	// CountsFailures is the result of the function CountsFailures for the pod.
 	CountsFailures bool
-	// MilliCPU is the CPU that the provider bills for the pod, in thousandths. PodOf does not set it.
-	MilliCPU int64
-	Bound    time.Time
-	Started  bool
+	// MilliCPU and Memory are what the provider bills for the pod, in thousandths of a CPU and in bytes. PodOf does not
+	// set them.
+	MilliCPU, Memory int64
+	Bound            time.Time
+	Started          bool
 	// Ending is set if the pod is being deleted, or has failed without being refused. Such a pod will not start.
 	Ending bool
 	// Refusal is nil if the pod was not refused.
 	Refusal *refusal.Refusal
 }
 
-// PodOf returns the fields of the pod that a Breaker uses, except for MilliCPU.
-func PodOf(pod *corev1.Pod) Pod {
+// PodOf returns the fields of the pod that a Breaker uses, as of now, except for MilliCPU and Memory.
+func PodOf(pod *corev1.Pod, now time.Time) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod, now),
 		Started: refusal.Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if r, refused := refusal.Of(pod); refused {
@@ -131,7 +132,7 @@ type Status struct {
 	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
 	// Code and Message describe the failure that last made the pool Refusing. Failed counts the pods that were late, or
-	// were refused with the cause PoolError or Unknown, since a pod last started.
+	// were refused with the cause PoolError or Unknown, and whose failure still counts (Rules.Evidence).
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Failed  int    `json:"failed,omitempty"`
@@ -139,6 +140,8 @@ type Status struct {
 	Starting int `json:"starting,omitempty"`
 	// Templates has the templates that are ineligible because of a pod error. The map key is the alike.Template key.
 	Templates map[string]Template `json:"templates,omitempty"`
+	// Closings has the pods for which the pool is closed although it may be Open.
+	Closings []Closing `json:"closings,omitempty"`
 	// Pacing is the pacing of all owners, or nil if there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`
 	// Next is when the status next changes without an event; zero if it changes only with an event.
@@ -172,6 +175,9 @@ type Breaker struct {
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
+	closings  map[Scope]Closing
+	ran       [2]Scope // the largest amounts of pods that ran since ranSince, and in the ranPeriod before
+	ranSince  time.Time
 
 	refusedPods   map[types.UID]refusedPod // the refused pods of owners that count failures
 	used, running Size                     // the total size of all pods, and of the pods that have started
@@ -223,7 +229,7 @@ type Lateness struct {
 func New(rules Rules) *Breaker {
 	return &Breaker{
 		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
-		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, refusedPods: map[types.UID]refusedPod{},
+		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, closings: map[Scope]Closing{}, refusedPods: map[types.UID]refusedPod{},
 	}
 }
 
@@ -255,8 +261,8 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 		b.pods[pod.UID] = k
 	}
 	change := Change{StatusChanged: !seen || pod.Ending != k.Ending}
-	if seen { // a later status may show an earlier binding time, and a started pod stays started while its container group is repaired
-		pod.Bound = latest(k.Bound, pod.Bound)
+	if seen { // users can change the annotation later, and a started pod stays started while its container group is repaired
+		pod.Bound = k.Bound
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
 	}
 	started := pod.Started && !k.Started
@@ -271,6 +277,9 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 		b.waiting[pod.UID] = k
 	} else {
 		delete(b.waiting, pod.UID)
+	}
+	if pod.Started {
+		b.openFor(&pod)
 	}
 	switch {
 	case started:
@@ -338,9 +347,15 @@ func (b *Breaker) ban(p *Pod, at time.Time) {
 }
 
 // failed counts a refusal with the cause PoolError or Unknown. After a PoolError, it resets peak and recent to the size
-// of the pods that run now.
+// of the pods that run now. If the provider has no capacity for a pod that is larger than all that ran, failed closes
+// the pool only for pods of this size.
 func (b *Breaker) failed(p *Pod, at time.Time) {
-	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
+	f := Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at}
+	if p.Refusal.OfCapacity() && b.isLargest(p) {
+		b.closeFor(Scope{MilliCPU: p.MilliCPU, Memory: p.Memory}, &f, at)
+		return
+	}
+	b.fail(f)
 	if p.Refusal.Cause == refusal.PoolError {
 		b.peak, b.recent = b.running, b.running
 	}

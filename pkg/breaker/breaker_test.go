@@ -438,7 +438,7 @@ func TestMayStart(t *testing.T) {
 		}), false},
 		"is being deleted": {with(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
 	} {
-		kept := PodOf(tc.pod)
+		kept := PodOf(tc.pod, begin)
 		if got := refusal.MayStart(tc.pod); got != tc.want || kept.mayStart() != tc.want {
 			t.Errorf("%s: %v by its status, %v as kept, want %v", name, got, kept.mayStart(), tc.want)
 		}

@@ -104,10 +104,7 @@ func (m *Memory) DropOldest() int {
 func (b *Breaker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == HalfOpen {
 		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Backoffs, 1), 30)
-		b.code, b.text, b.closed, b.probed = m.Code, m.Message, m.Closed, m.HalfOpened
-		if b.shut = m.Shut; b.shut.After(now) {
-			b.shut = now // the previous leader's clock was ahead
-		}
+		b.code, b.text, b.closed, b.probed, b.shut = m.Code, m.Message, m.Closed, m.HalfOpened, m.Shut
 		if m.State == Refusing {
 			b.until = m.Until
 			if rest := now.Add(b.rules.MaxBackoff); b.until.After(rest) {
@@ -116,7 +113,12 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 		}
 	}
 	b.accepted = m.Accepted
-	b.newest = latest(latest(m.Closed, m.HalfOpened), m.Accepted)
+	for _, at := range []*time.Time{&b.accepted, &b.closed, &b.probed, &b.shut} {
+		if at.After(now) {
+			*at = now // the previous leader's clock was ahead
+		}
+	}
+	b.newest = latest(latest(b.closed, b.probed), b.accepted)
 	for _, f := range m.Failures[max(0, len(m.Failures)-maxFailures):] {
 		if f.UID != "" && !f.At.After(now.Add(b.rules.Evidence)) {
 			b.failures[f.UID] = f

@@ -30,7 +30,7 @@ func TestCountsFailures(t *testing.T) {
 		if tc.owned {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", UID: "j", Controller: ptr.To(true)}}
 		}
-		if got := CountsFailures(p); got != tc.want || PodOf(p).CountsFailures != tc.want {
+		if got := CountsFailures(p); got != tc.want || PodOf(p, begin).CountsFailures != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

@@ -25,6 +25,8 @@ func (b *Breaker) Status(now time.Time) Status {
 		if b.refuses(now) {
 			b.since = now
 			b.close(now, func(Failure) bool { return true })
+		} else {
+			b.closeNamespaces(now)
 		}
 	case b.state == Refusing && !now.Before(b.until):
 		b.state, b.until, b.probed = HalfOpen, time.Time{}, b.newest
@@ -35,7 +37,7 @@ func (b *Breaker) Status(now time.Time) Status {
 		b.expired = true
 	}
 	j := Status{State: b.state, Since: b.since, Expired: b.expired, Until: b.until, Failed: len(b.failures), Templates: b.templates,
-		Pacing: b.Pacing("", nil, now)}
+		Closings: b.listed(), Pacing: b.Pacing("", nil, now)}
 	if b.state != Open {
 		j.Code, j.Message = b.code, b.text
 	}
@@ -49,6 +51,7 @@ func (b *Breaker) forget(now time.Time) {
 		return f.Bound.Before(b.accepted) || now.Sub(f.At) >= b.rules.Evidence
 	})
 	b.forgetRefused(now)
+	b.forgetClosings(now)
 	maps.DeleteFunc(b.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= b.rules.Template })
 	for key, template := range b.templates {
 		if !now.Before(template.Until) {
@@ -83,7 +86,7 @@ func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.cause == 
 
 // refuses reports whether an Open pool must become Refusing. It must if two pods had a pool error, if one pod's pool
 // error is older than Rules.Alone, or if pods in two namespaces failed. Other failures in a single namespace are not
-// enough, because they may have a local cause, such as a mistyped image.
+// enough, because they may have a local cause, such as a mistyped image (closeNamespaces).
 func (b *Breaker) refuses(now time.Time) bool {
 	ofPool, namespaces := 0, map[string]bool{}
 	for _, f := range b.failures {
@@ -165,6 +168,9 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	}
 	for _, template := range b.templates {
 		at(template.Until)
+	}
+	for _, c := range b.closings {
+		at(c.Until)
 	}
 	for _, r := range b.refusedPods {
 		at(r.bound.Add(b.rules.Forget))

@@ -83,7 +83,7 @@ func (e *explainer) addPoolsToOthers() {
 
 // inBurstPool explains a pod in a burst pool.
 func (e *explainer) inBurstPool() string {
-	e.Situation, e.Since = InBurst, refusal.BoundAt(e.pod).UTC()
+	e.Situation, e.Since = InBurst, refusal.BoundAt(e.pod, e.now).UTC()
 	verb := "runs"
 	if !refusal.Began(e.pod) {
 		verb = "has not started"

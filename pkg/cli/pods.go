@@ -84,7 +84,7 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	}
 	var names []string
 	for i := range pods.Items {
-		if pod := podOf(&pods.Items[i], p, nodes); (pod.Held || !po.held) && (po.pool == "" || po.pool == pod.Pool) {
+		if pod := podOf(&pods.Items[i], p, nodes, c.now()); (pod.Held || !po.held) && (po.pool == "" || po.pool == pod.Pool) {
 			l.Items = append(l.Items, pod)
 		}
 	}
@@ -109,7 +109,7 @@ func comparePods(a, b Pod) int {
 }
 
 // podOf returns the pod's row.
-func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.Node) Pod {
+func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.Node, now time.Time) Pod {
 	p := Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase), Since: pod.CreationTimestamp.UTC()}
 	if n, err := strconv.Atoi(pod.Annotations[scalein.CostAnnotation]); err == nil {
 		p.Cost = &n
@@ -124,7 +124,7 @@ func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.
 	}
 	p.Pool, _ = published.poolOf(pod, nodes)
 	if record, err := gate.ParseRecord(pod.Annotations[gate.DecisionAnnotation]); err == nil {
-		p.Since = refusal.BoundAt(pod).UTC()
+		p.Since = refusal.BoundAt(pod, now).UTC()
 		p.Reasons = []string{record.Reason}
 	}
 	if r, refused := refusal.Of(pod); refused {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -43,4 +44,24 @@ func TestPods(t *testing.T) {
 	}
 	golden(t, "pods", strings.Join(all, "\n"))
 	golden(t, "pods-yaml", s.run("pods", "--pool", "aci", "-o", "yaml"))
+}
+
+// TestForgedAnnotations: what users write in the scheduler's annotations reaches no terminal as control characters, and
+// long values are not printed.
+func TestForgedAnnotations(t *testing.T) {
+	forged := gate.Record{Reason: "\x1b]0;owned\a\x1b[2J\u009b31m", Waited: "\r\x1b[1A"}
+	w := growing(t)
+	s := newServer(t, pod("web-3", 30*time.Minute, recorded(20*time.Minute, forged)), w.published(5*time.Second),
+		pod("web-4", 30*time.Minute, recorded(20*time.Minute, gate.Record{Reason: strings.Repeat("long", 5000)})))
+	for _, n := range w.nodes {
+		s.put(n)
+	}
+	for _, args := range [][]string{{"pods"}, {"pods", "--color=always"}, {"explain", "pod/web-3"}, {"explain", "pod/web-3", "--color=always"}, {"pods", "-o", "yaml"}, {"explain", "pod/web-4"}} {
+		out := s.run(args...)
+		for _, control := range []string{"\x1b]", "\x1b[2J", "\x1b[1A", "\a", "\r", "\u009b", "longlong"} {
+			if strings.Contains(out, control) {
+				t.Errorf("%v: the output has %q:\n%s", args, control, out)
+			}
+		}
+	}
 }

@@ -149,7 +149,7 @@ func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedSt
 func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) (string, bool) {
 	said, node := pod.Annotations[scalein.PoolAnnotation], nodes[pod.Spec.NodeName]
 	switch {
-	case said != "" && (p == nil || p.indexOf(said) != pool.None):
+	case said != "" && (p == nil && len(said) < 64 || p != nil && p.indexOf(said) != pool.None):
 		return said, true
 	case p == nil || node == nil:
 		return "", false

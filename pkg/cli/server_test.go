@@ -24,7 +24,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// server is an API server that has the objects. Its clock stands still.
+// server is a fake API server with objects. Its clock stands still.
 type server struct {
 	*testing.T
 	url string

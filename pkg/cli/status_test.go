@@ -11,7 +11,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// growing is a world in which user is full and a second node of system is on its way.
+// growing is a world with a full user pool. A second node of the system pool is on its way.
 func growing(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	w := newWorld(t, change...).vms(3, 1)
 	w.write(10*time.Minute, 3*time.Minute, nodeGroup(userGroup, 2, 3, 3), nodeGroup(systemGroup, 1, 1, 2))

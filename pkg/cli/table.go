@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,10 @@ const (
 
 // escapes maps styles to ANSI escape sequences (SGR).
 var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", caution: "33"}
+
+// controls matches the escape sequences of a painter, and control characters other than a line feed. Strings from pods
+// may contain control characters.
+var controls = regexp.MustCompile("\x1b\\[(?:0|3[1-4]|90)m|[\\x00-\\x09\\x0b-\\x1f\\x7f-\\x{9f}]")
 
 // painter colours text if its value is true.
 type painter bool
@@ -112,7 +117,12 @@ func (o *options) print(object any, names []string, text func(io.Writer)) error 
 	default:
 		var b strings.Builder
 		text(&b)
-		data = []byte(b.String())
+		data = []byte(controls.ReplaceAllStringFunc(b.String(), func(s string) string {
+			if o.colored() && strings.HasPrefix(s, "\x1b[") {
+				return s
+			}
+			return ""
+		}))
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the output: %w", err)

@@ -72,8 +72,8 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 }
 
 // takeSaid closes gates for those reasons of the scheduler's last try that are not in the published state. These
-// reasons are a stale snapshot, an unknown ReplicaSet, a rollout, and terminating victims of the pod. From the
-// published state alone, the plugin would compute that these gates are open.
+// reasons are a stale snapshot, an unknown ReplicaSet, a rollout, and terminating victims of the pod. The published
+// state alone would show these gates as open.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {

@@ -121,7 +121,7 @@ func (r *GateTaint) try(ctx context.Context) error {
 	case Denied(err) && node != nil:
 		r.report(ctx, node, err)
 	case err != nil:
-		log.FromContext(ctx).Info("The test whether the controller may put the gate taint on nodes failed", "answer", err.Error())
+		log.FromContext(ctx).Info("Cannot test whether the controller may put the gate taint on nodes", "answer", err.Error())
 	}
 	return nil
 }

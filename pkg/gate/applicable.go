@@ -116,15 +116,15 @@ func knownLabels(p *pool.Pool) map[string]string {
 
 // asksForBurst reports whether only nodes of burst pools can satisfy the pod's node selector and required affinity. It
 // returns true if the pod requires the label of virtual kubelets, because the scheduler uses no virtual kubelet outside
-// of burst pools. It also returns true if the pod requires all labels in a burst pool's nodeSelector, because every
-// other node lacks one of these labels.
+// of burst pools. It also returns true if a burst pool's nodeSelector only fixes values of labels, and the pod requires
+// all of these values.
 func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 	if refusedWithout(pod, pool.VirtualKubeletLabel, pool.VirtualKubeletType) {
 		return true
 	}
 	for i := range r.Pools.Burst() {
-		known := knownLabels(r.Pools.At(i))
-		asks := len(known) > 0
+		known, selector := knownLabels(r.Pools.At(i)), r.Pools.At(i).NodeSelector
+		asks := len(known) > 0 && len(known) == len(selector.MatchLabels)+len(selector.MatchExpressions)
 		for key, value := range known {
 			asks = asks && refusedWithout(pod, key, value)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -119,7 +120,7 @@ func (e *evaluation) namespace(i int, v Verdict) Verdict {
 // pod has no such annotation, annotation closes the gate if the virtual kubelet cannot run the pod. The value Always
 // skips that check.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
-	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
+	switch value := pool.BurstValue(e.req.Pod); value {
 	case pool.BurstNever:
 		return closed(ReasonOptedOut, "")
 	case pool.BurstAlways:
@@ -201,10 +202,19 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes the gate while the provider refuses pods. While the provider is half-open, the gate is open for one
-// pod. waitLimit, holdLimit and an override do not skip this check, because the pod would probably not start.
+// provider closes the gate while the provider refuses pods, or pods like this one (breaker.Closing). While the provider
+// is half-open, the gate is open for one pod. waitLimit, holdLimit and an override do not skip this check, because the
+// pod would probably not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
+	for _, c := range provider.Closings {
+		billed := aci.Billed(e.req.Pod, e.Pools.At(i).OnACI())
+		if e.now.Before(c.Until) && c.Selects(breaker.Scope{Namespace: e.req.Pod.Namespace, MilliCPU: billed.MilliCPU, Memory: billed.Memory}) {
+			v = closed(ReasonProviderRefusing, fmt.Sprintf("pods like this one: %s: %s, tried again at %s", c.Code, c.Message, c.Until.UTC().Format(time.RFC3339)))
+			v.Until = c.Until
+			return v
+		}
+	}
 	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {
 		return v
 	}

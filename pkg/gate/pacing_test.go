@@ -247,7 +247,7 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 		}
 		for complete+len(bound) < pods && p.isOpen(job) {
 			p.made++
-			pod := breaker.PodOf(job)
+			pod := breaker.PodOf(job, p.now)
 			pod.UID, pod.Namespace, pod.MilliCPU, pod.Bound = types.UID(fmt.Sprint(p.made)), "default", 1000, p.now
 			bound[pod.UID] = &pod
 			p.tracker.See(pod, p.now)

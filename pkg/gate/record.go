@@ -62,9 +62,15 @@ func (r Record) Encode() string {
 	return string(data)
 }
 
-// ParseRecord reads the annotation's value.
+// maxRecord bounds the bytes of an annotation's value that ParseRecord reads.
+const maxRecord = 4096
+
+// ParseRecord reads the annotation's value. The value may come from a user.
 func ParseRecord(value string) (Record, error) {
 	var r Record
+	if len(value) > maxRecord {
+		return Record{}, fmt.Errorf("annotation %s has more than %d bytes", DecisionAnnotation, maxRecord)
+	}
 	if err := json.Unmarshal([]byte(value), &r); err != nil {
 		return Record{}, fmt.Errorf("reading annotation %s: %w", DecisionAnnotation, err)
 	}

@@ -21,6 +21,15 @@ const (
 	BurstAlways = "Always"
 )
 
+// maxBurstValue bounds how many bytes of BurstAnnotation's value are used.
+const maxBurstValue = 64
+
+// BurstValue returns the value of the pod's BurstAnnotation, cut at 64 bytes.
+func BurstValue(pod *corev1.Pod) string {
+	value := pod.Annotations[BurstAnnotation]
+	return value[:min(len(value), maxBurstValue)]
+}
+
 // Limits is the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes of memory. 0 means no limit.
 type Limits struct {
 	Pods             int

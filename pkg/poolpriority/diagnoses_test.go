@@ -409,7 +409,7 @@ func (h *history) preempted(p *v1.Pod, node string, victims *extenderv1.Victims)
 	}
 }
 
-// outcome is what comes of a pod.
+// outcome is the result of a scheduling cycle.
 type outcome struct {
 	node, preempts                                 string
 	said, plugins, code, nominated                 string

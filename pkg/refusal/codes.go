@@ -29,7 +29,7 @@ var codes = map[string]Cause{
 	// The connector lacks a permission, or cannot reach Azure.
 	"AuthorizationFailed":        PoolError,
 	"LinkedAuthorizationFailed":  PoolError,
-	"AuthenticationFailed":       PoolError,
+	codeNoToken:                  PoolError,
 	"InvalidAuthenticationToken": PoolError,
 	"ExpiredAuthenticationToken": PoolError,
 	codeUnreachable:              PoolError,
@@ -68,6 +68,7 @@ const (
 	codeUnsupported = "Unsupported"
 	codeUnreachable = "Unreachable"
 	codeNoImage     = "InaccessibleImage"
+	codeNoToken     = "AuthenticationFailed"
 	// codeOther is the value of the metrics label for all unknown codes.
 	codeOther = "other"
 	// maxMessage bounds how many bytes of the provider's message are kept, and maxRead bounds how many bytes are read.
@@ -97,6 +98,10 @@ var (
 	status   = regexp.MustCompile(`RESPONSE (\d{3})\b|StatusCode=(\d{3})\b|status code (\d{3})\b`)
 	said     = regexp.MustCompile(`Message="((?:[^"\\]|\\.)*)"|"message"\s*:\s*"((?:[^"\\]|\\.)*)"|\\+"message\\+"\s*:\s*\\+"([^"\\]+)|error code "\w+": (.+)`)
 	numbered = regexp.MustCompile(`^HTTP\d{3}$`)
+	// body matches the rest of a message from the first part that Azure wrote.
+	body = regexp.MustCompile(`(?s)(RESPONSE \d{3}\b|Message="|error code "|\{).*`)
+	// quoted matches text in quotes. An apostrophe within a word is no quote.
+	quoted = regexp.MustCompile("\"[^\"]*\"|\\B'[^']*'|`[^`]*`")
 	// noise matches the separators between the parts of a ResponseError, and its request line.
 	noise = regexp.MustCompile(`-{8,}|(GET|PUT|POST|DELETE) https?://\S+`)
 )
@@ -120,14 +125,6 @@ func classify(message string) Refusal {
 		message = message[:maxRead]
 	}
 	r := Refusal{Cause: Unknown, Message: shorten(message)}
-	switch {
-	case credentials.MatchString(message):
-		r.Code, r.Cause = "AuthenticationFailed", PoolError
-		return r
-	case ofPod(message):
-		r.Code, r.Cause, r.MayPass = codeUnsupported, PodError, missingSecret.MatchString(message)
-		return r
-	}
 	if r.Code = codeIn(message); r.Code != "" {
 		if text := textAfter(message, r.Code); text != "" {
 			r.Message = text
@@ -136,6 +133,15 @@ func classify(message string) Refusal {
 			r.Cause, r.MayPass = cause, r.Code == codeNoImage
 			return r
 		}
+	}
+	own := quoted.ReplaceAllString(body.ReplaceAllString(message, ""), "") // what the connector wrote, without names that users chose
+	switch {
+	case credentials.MatchString(own):
+		r.Code, r.Cause, r.Message = codeNoToken, PoolError, shorten(message)
+		return r
+	case ofPod(message):
+		r.Code, r.Cause, r.MayPass = codeUnsupported, PodError, missingSecret.MatchString(message)
+		return r
 	}
 	number := group(status.FindStringSubmatch(message))
 	if r.Code == "" && number != "" {
@@ -147,7 +153,7 @@ func classify(message string) Refusal {
 	case number != "":
 		r.Cause = ofStatus(number)
 		r.MayPass = r.Cause == PodError
-	case r.Code == "" && unreachable.MatchString(message):
+	case r.Code == "" && unreachable.MatchString(own):
 		r.Code, r.Cause = codeUnreachable, PoolError
 	}
 	return r

@@ -54,6 +54,17 @@ func TestClassify(t *testing.T) {
 		{"an image that cannot be had", responseError("400: 400 Bad Request", "ERROR CODE: InaccessibleImage",
 			`{"error":{"code":"InaccessibleImage","message":"The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}}`),
 			Refusal{Code: "InaccessibleImage", Cause: PodError, Message: "The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}},
+		{"an image named like an error of credentials", responseError("400: 400 Bad Request", "ERROR CODE: InaccessibleImage",
+			`{"error":{"code":"InaccessibleImage","message":"The image 'ghcr.io/me/x:AADSTS1' in container group 'default-web-1' is not accessible."}}`),
+			Refusal{Code: "InaccessibleImage", Cause: PodError, Message: "The image 'ghcr.io/me/x:AADSTS1' in container group 'default-web-1' is not accessible."}},
+		{"the same, with a code that is not known", responseError("409: 409 Conflict", "ERROR CODE: OddImage",
+			`{"error":{"code":"OddImage","message":"The image ghcr.io/me/x:AADSTS1 is odd."}}`),
+			Refusal{Code: "OddImage", Cause: Unknown, Message: "The image ghcr.io/me/x:AADSTS1 is odd."}},
+		{"the same, in the connector's words", `invalid image 'ghcr.io/me/x:AADSTS1'`, Refusal{Cause: Unknown, Message: `invalid image 'ghcr.io/me/x:AADSTS1'`}},
+		{"a credential chain", "DefaultAzureCredential: failed to acquire a token.\nAttempted credentials:\n\tEnvironmentCredential: missing environment variable AZURE_TENANT_ID",
+			Refusal{Code: codeNoToken, Cause: PoolError, Message: "DefaultAzureCredential: failed to acquire a token. Attempted credentials: EnvironmentCredential: missing environment variable AZURE_TENANT_ID"}},
+		{"a token that adal does not get", `azure.BearerAuthorizer#WithAuthorization: Failed to refresh the Token for request to https://management.azure.com/x: StatusCode=401 -- Original Error: adal: Refresh request failed. Response body: {"error":"invalid_client"}`,
+			Refusal{Code: codeNoToken, Cause: PoolError, Message: `azure.BearerAuthorizer#WithAuthorization: Failed to refresh the Token for request to https://management.azure.com/x: StatusCode=401 -- Original Error: adal: Refresh request failed. Response body: {"error":"invalid_client"}`}},
 		{"a code that is not known, with 400", responseError("400: 400 Bad Request", "ERROR CODE: InvalidVolumeName", `{"error":{"code":"InvalidVolumeName","message":"a \"name\""}}`),
 			Refusal{Code: "InvalidVolumeName", Cause: PodError, Message: `a "name"`}},
 		{"args without command", "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec.",
@@ -72,7 +83,7 @@ func TestClassify(t *testing.T) {
 			Refusal{Code: "SubnetIsFull", Cause: PoolError, Message: "full"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.want.MayPass = tc.name == "an image that cannot be had" || tc.name == "a code that is not known, with 400" || tc.name == "a pull secret that is not there"
+			tc.want.MayPass = tc.want.Code == codeNoImage || tc.name == "a code that is not known, with 400" || tc.name == "a pull secret that is not there"
 			if diff := cmp.Diff(tc.want, classify(tc.message)); diff != "" {
 				t.Errorf("(-want,+got):\n%s", diff)
 			}

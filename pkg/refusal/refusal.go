@@ -45,6 +45,11 @@ type Refusal struct {
 	MayPass bool
 }
 
+// OfCapacity reports whether the region has no capacity, perhaps only for pods of the same size.
+func (r *Refusal) OfCapacity() bool {
+	return r.Code == "ServiceUnavailable" || r.Code == "InsufficientCapacity"
+}
+
 // Of returns why the provider refused the pod, and whether it did. A pod was refused if virtual-kubelet reports a
 // refusal. A pod also counts as refused if it failed before any container ran, and was neither deleted nor disrupted.
 func Of(pod *corev1.Pod) (Refusal, bool) {
@@ -68,8 +73,8 @@ func isDisrupted(pod *corev1.Pod) bool {
 	})
 }
 
-// Started reports whether the pod is running, or has ended after one of its containers ran. Do not change a pod that
-// has not started: the ACI connector may then create the pod a second time, and lose the pod.
+// Started reports whether the pod is running, or has ended after one of its containers ran. Do not change a pod before
+// it starts: the ACI connector may then create its container group twice, and lose the pod.
 func Started(pod *corev1.Pod) bool {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return false
@@ -120,17 +125,25 @@ func hasRun(pod *corev1.Pod) bool {
 // of the pod's creation (azure-aci v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
-// BoundAt returns when the pod was bound. This is the latest of three times: the annotation BoundAtAnnotation, the
-// condition PodScheduled and the creation timestamp.
-func BoundAt(pod *corev1.Pod) time.Time {
+// maxClockSkew is by how much the clock of the scheduler that bound a pod may be ahead of the reader's clock.
+const maxClockSkew = 10 * time.Second
+
+// BoundAt returns when the pod was bound, but at most now. This is the latest of three times: the annotation
+// BoundAtAnnotation, the condition PodScheduled and the creation timestamp. The annotation counts only if the pod has a
+// node. Users can write it, too, so it does not count if it is later than now by more than maxClockSkew.
+func BoundAt(pod *corev1.Pod, now time.Time) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(at) {
 			at = c.LastTransitionTime.Time
 		}
 	}
-	if said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation]); err == nil && said.After(at) {
+	said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation])
+	if err == nil && pod.Spec.NodeName != "" && said.After(at) && !said.After(now.Add(maxClockSkew)) {
 		at = said
+	}
+	if at.After(now) {
+		return now
 	}
 	return at
 }

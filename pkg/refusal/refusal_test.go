@@ -28,3 +28,27 @@ func TestFailedBeforeItRan(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundAt: users can write the annotation, so impossible times do not count.
+func TestBoundAt(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	made := now.Add(-time.Hour)
+	for name, tc := range map[string]struct {
+		node string
+		said string
+		want time.Time
+	}{
+		"the scheduler's":            {"aci", now.Add(-time.Minute).Format(time.RFC3339), now.Add(-time.Minute)},
+		"by a clock that is ahead":   {"aci", now.Add(5 * time.Second).Format(time.RFC3339), now},
+		"in the future":              {"aci", "2099-01-01T00:00:00Z", made},
+		"before the pod was created": {"aci", "1999-01-01T00:00:00Z", made},
+		"no time":                    {"aci", "yesterday", made},
+		"of a pod without a node":    {"", now.Add(-time.Minute).Format(time.RFC3339), made},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(made), Annotations: map[string]string{BoundAtAnnotation: tc.said}}}
+		pod.Spec.NodeName = tc.node
+		if got := BoundAt(pod, now); !got.Equal(tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}

@@ -241,8 +241,12 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Restore sets the workload's failures in a row and the end of its pause, as an earlier planner recorded them.
-func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
+// Restore sets the workload's failures in a row and the end of its pause at the time now, as an earlier planner recorded
+// them. An end later than that of the longest pause has no effect, because a user has written it.
+func (p *Planner) Restore(now time.Time, uid types.UID, failures int, until time.Time) {
+	if until.After(now.Add(maxPause)) {
+		return
+	}
 	w := p.of(uid)
 	w.failures = max(w.failures, failures)
 	if until.After(w.notBefore) {

@@ -197,7 +197,7 @@ func TestPools(t *testing.T) {
 	e.shows("explain-dead", "explain", e.podOf("web", isPending).Name)
 }
 
-// oneConstant checks that an event, the metric and the output of explain have the reason, by its sentence or its code.
+// oneConstant checks that an event has the reason's sentence, the metric its code, and the output of explain both.
 func (e *env) oneConstant(pod *corev1.Pod, seen string, reason nodegroups.Reason) {
 	e.Helper()
 	e.Eventually(10*time.Second, func() string {

@@ -72,7 +72,7 @@ func (r *Returner) restore(ctx context.Context) {
 	}
 	for _, pod := range pods {
 		noted, owner := pod.Annotations[BackoffAnnotation], metav1.GetControllerOfNoCopy(pod)
-		if noted == "" || owner == nil {
+		if noted == "" || owner == nil || pod.Spec.NodeName == "" {
 			continue
 		}
 		count, at, _ := strings.Cut(noted, " ")
@@ -82,6 +82,6 @@ func (r *Returner) restore(ctx context.Context) {
 			klog.FromContext(ctx).Info("Ignored an annotation with an invalid value", "pod", klog.KObj(pod), "annotation", BackoffAnnotation, "value", noted)
 			continue
 		}
-		r.planner.Restore(r.workloadOf(pod.Namespace, owner), failures, until)
+		r.planner.Restore(r.clock.Now(), r.workloadOf(pod.Namespace, owner), failures, until)
 	}
 }

@@ -116,8 +116,9 @@ func (p *Providers) See(pod *v1.Pod) {
 
 // podOf returns the breaker's input for a pod in the burst pool with index i.
 func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
-	of := breaker.PodOf(pod)
-	of.MilliCPU = aci.UseOf(pod, p.config.Pools.At(i).OnACI()).MilliCPU
+	of := breaker.PodOf(pod, p.config.Now())
+	use := aci.UseOf(pod, p.config.Pools.At(i).OnACI())
+	of.MilliCPU, of.Memory = use.MilliCPU, use.Memory
 	return of
 }
 

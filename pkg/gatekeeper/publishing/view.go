@@ -12,7 +12,7 @@ import (
 // maxDeclines bounds the number of autoscaler keys whose declines are published.
 const maxDeclines = 500
 
-// status returns the status to publish for the report. The status has all inputs of the gate except the pod, and the
+// status turns the report into the status to publish. The status has all inputs of the gate except the pod, and the
 // state from which the next leader starts.
 func (p *Publisher) status(r *Report) *published.Status {
 	c := &p.config

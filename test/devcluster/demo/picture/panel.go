@@ -102,7 +102,7 @@ func (p *panel) asked() {
 // glance is a number of seconds. The step that shows a placement begins at most this long after the placement.
 const glance = 0.1
 
-// crosses marks the wrong placements, each on the highest pod of its pool that has no mark yet.
+// crosses draws one cross for each wrong placement, on the top unmarked pod of its pool.
 func (p *panel) crosses() {
 	const r = 2.6              // half the width of a cross
 	marks := map[[2]int]bool{} // by pool and pod
