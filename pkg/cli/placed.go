@@ -160,7 +160,7 @@ func (e *explainer) addScaleIn() {
 	n, err := strconv.Atoi(cost)
 	switch {
 	case owner == nil:
-		e.fact("Scale-in", "pools have no effect: the pod has no controller, and only ReplicaSets use deletion costs")
+		e.fact("Scale-in", "pools have no effect: the pod has no controller")
 	case owner.Kind != "ReplicaSet" && owner.Kind != "ReplicationController":
 		e.fact("Scale-in", "pools have no effect: the pod's controller is a %s, and only ReplicaSets use deletion costs", owner.Kind)
 	case cost == "":

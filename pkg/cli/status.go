@@ -27,7 +27,7 @@ const (
 func (o *options) newStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [POOL…]",
-		Short: "List the pools: how full they are, whether they can grow, whether the gate is open, and which pods wait (the default)",
+		Short: "List the pools (the default): how full they are, whether they can grow, whether the gate is open, and which pods wait",
 		Long: "List the pools: how full they are, whether they can grow, whether the gate is open, and which pods wait.\n\n" +
 			"NODES shows the numbers of usable nodes and of nodes on their way (+), and the maximum. CPU and MEMORY show what pods request, and what the nodes\n" +
 			"offer. For a burst pool, PODS, CPU and MEMORY show what its provider bills, and the budget. Open and Closed are the gate's decision for a new\n" +

@@ -118,21 +118,23 @@ func (e *evaluation) namespace(i int, v Verdict) Verdict {
 
 // annotation closes the gate if the pod's annotation poolpriority.dev/burst is Never or has an unknown value. If the
 // pod has no such annotation, annotation closes the gate if the virtual kubelet cannot run the pod. The value Always
-// skips that check.
+// skips that check, but not the operator's limit on the size of pods.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	switch value := pool.BurstValue(e.req.Pod); value {
 	case pool.BurstNever:
 		return closed(ReasonOptedOut, "")
 	case pool.BurstAlways:
-		return v
 	case "":
 		if reason := e.a.burst[i].ineligible; reason.Code != "" {
 			return Verdict{Reason: reason}
 		}
-		return v
 	default:
 		return closed(reasonUnknownBurstValue, fmt.Sprintf("the value is %q", value))
 	}
+	if detail := e.a.burst[i].tooLarge; detail != "" {
+		return closed(reasonTooLarge, detail)
+	}
+	return v
 }
 
 // template closes the gate if the provider has refused a pod with the same template. The annotation

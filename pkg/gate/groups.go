@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -33,6 +34,7 @@ type Assessment struct {
 // assessed has the reasons why the pods of an Assessment cannot use a burst pool.
 type assessed struct {
 	ineligible nodegroups.Reason // its code is empty if a virtual kubelet can run the pods
+	tooLarge   string            // the result of aci.TooLarge
 	topology   string            // the result of missingTopology
 }
 
@@ -51,7 +53,9 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 		}
 	}
 	for i := range r.Pools.Burst() {
-		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].NodeTemplates), topology: missingTopology(req.Pod, &view.Pools[i])}
+		p := r.Pools.At(i)
+		a.burst[i] = assessed{ineligible: ineligible(req, p, view.Pools[i].NodeTemplates), tooLarge: aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest),
+			topology: missingTopology(req.Pod, &view.Pools[i])}
 	}
 	return a
 }

@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -105,5 +107,29 @@ func TestPreemptionArguments(t *testing.T) {
 	h := newHarness(t, cfg)
 	if _, n := h.plugin.preemption.GetOffsetAndNumCandidates(1000); n != 500 {
 		t.Errorf("%d candidates of 1000 nodes, want 500", n)
+	}
+}
+
+// TestPreemptionAtPostFilterOnly: if the profile enables DefaultPreemption as a postFilter plugin only, preemption works
+// as in the in-tree profile, and it is unknown which pods it preempts.
+func TestPreemptionAtPostFilterOnly(t *testing.T) {
+	cfg := aks(t)
+	plugins := cfg.Profiles[0].Plugins
+	plugins.MultiPoint.Enabled = slices.DeleteFunc(plugins.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.DefaultPreemption })
+	plugins.MultiPoint.Disabled = append(plugins.MultiPoint.Disabled, schedconfig.Plugin{Name: names.DefaultPreemption})
+	plugins.PostFilter.Enabled = append(plugins.PostFilter.Enabled, schedconfig.Plugin{Name: names.DefaultPreemption})
+	h := newHarness(t, cfg)
+	if h.plugin.preemption != nil || h.plugin.byLoop {
+		t.Error("the plugin counts on knowing what is preempted")
+	}
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
+	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
+	h.place(pod("low").Priority(0).Obj(), "user-1")
+	high := pod("high").Priority(10).Obj()
+	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
+	compat.Enqueue(h.ctx, h.sched, high)
+	h.sched.ScheduleOne(h.ctx)
+	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
+		t.Errorf("%d pods are nominated for the node, want 1", n)
 	}
 }

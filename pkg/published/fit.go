@@ -20,7 +20,7 @@ const (
 )
 
 // Fit returns the status without the parts for which the ConfigMap is too small. LeftOut names and counts these parts.
-// The least important parts are left out first. Only tools read the View. Refusals and clocks are for the next leader.
+// The least important parts are left out first. Only tools read the View, and the next leader needs the Memory.
 func (s *Status) Fit() *Status {
 	c, v := *s, View{}
 	if s.View != nil {

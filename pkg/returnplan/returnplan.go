@@ -27,7 +27,7 @@ const (
 	Annotation = "poolpriority.dev/return"
 	// Never is the value of Annotation that opts a workload out.
 	Never = "Never"
-	// Always is the value of Annotation that opts a workload in if its kind of controller is unknown.
+	// Always is the value of Annotation that opts in a workload whose kind of controller is not in replaced.
 	Always = "Always"
 	// safeToEvict and doNotDisrupt are the annotations of the cluster autoscaler and of Karpenter for pods that must
 	// not be moved.
@@ -310,8 +310,8 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 }
 
 // replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod
-// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks are ready on a
-// VM, bound to a VM, pending, and bound to a burst node.
+// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks, highest first,
+// are: ready on a VM, bound to a VM, pending, bound to a burst node.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
 	rank := func(m Member) int {

@@ -175,3 +175,27 @@ func TestSpares(t *testing.T) {
 	h.Add(pod("p05"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudgetSpent}}}, nil, now)
 	within("one is held again", "1 from p05 to p05")
 }
+
+// TestReservationStartsWithBatch: a long queue of batches ends no reservation of budget.
+func TestReservationStartsWithBatch(t *testing.T) {
+	pools, now := poolsWithLimit(t, 20), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	h, p := New(), pod("p")
+	h.Add(p, "", closed, nil, now)
+	h.decide(limited, now)
+	within := func(want int) {
+		t.Helper()
+		if got := len(h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{}} }, now)); got != want {
+			t.Errorf("%d pods are requeued, want %d", got, want)
+		}
+	}
+	within(1)
+	h.Enqueue(p, WhileOpen)
+	now = now.Add(2 * reservationTTL)
+	if got := h.batch(now); got != "p" {
+		t.Fatalf("the batch has %q", got)
+	}
+	now = now.Add(reservationTTL - time.Second)
+	within(0)
+	now = now.Add(time.Second)
+	within(1)
+}

@@ -63,8 +63,8 @@ func (s *Space) fits(k *kind) bool {
 		int64(1+used.Pods) <= allocatable.Pods().Value()
 }
 
-// take adds the requests of a pod of the kind to the node's usage. Of a kind with other resources, it is not known
-// whether the node has capacity. Such a pod leaves the capacity to others, and no second one is chosen beside it.
+// take adds the requests of a pod of the kind to the node's usage. If k.other is set, it is not known whether the node
+// has capacity. Such a pod leaves the capacity to others, and no second one is chosen beside it.
 func (s *Space) take(k *kind) {
 	if s.Pending = true; k.other {
 		k.spaces = slices.DeleteFunc(k.spaces, func(of *Space) bool { return of == s })

@@ -109,8 +109,8 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 			return err
 		}
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
-		// Name is a label of the metric leader_election_master_status. Its default, "kube-scheduler", is also the label
-		// of the cluster's default scheduler.
+		// Name labels the metric leader_election_master_status. Its default, "kube-scheduler", also labels the metric of
+		// the cluster's default scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {
 		leadership.Extend(time.Now().AddDate(100, 0, 0)) // without leader election, no other process leads

@@ -1,6 +1,5 @@
 // Package azure simulates Azure Container Instances for the virtual node's connector: PUT, GET, list and delete of
-// container groups, with the delays and refusals that were recorded on Azure. Of Kubernetes it uses only names and
-// restart policies.
+// container groups, with the delays and refusals that were recorded on Azure.
 package azure
 
 import (
