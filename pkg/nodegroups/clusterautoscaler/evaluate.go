@@ -248,7 +248,7 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 	case missing > 0 && now.Before(late):
 		is(nodegroups.Growing, late, nodegroups.ReasonProvisioning, "%d to come, %s", missing, size)
 	case atMax && leaving > 0:
-		is(nodegroups.CanGrow, never, reasonShrinking, "%d nodes, %s", leaving, size)
+		is(nodegroups.CanGrow, t.members.stuckAt, reasonShrinking, "%d nodes, %s", leaving, size)
 	case atMax && lost > 0:
 		is(nodegroups.CanGrow, never, reasonBehind, "%d nodes, %s", lost, size)
 	case missing > 0 && atMax:

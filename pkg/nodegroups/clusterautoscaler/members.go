@@ -19,6 +19,8 @@ type members struct {
 	writes       int // how many statuses the autoscaler has written
 	byName       map[string]*member
 	leaving      map[string]int   // by group: how many nodes are being removed
+	stuckAt      time.Time        // when the next node becomes stuck; zero if none does
+	stuck        []string         // the names of the nodes whose removal was given up
 	removals     map[string][]int // by group: one entry for each deleted node that the target may still include, with the value of writes at its deletion, the oldest first
 	strays       map[place]int    // by place, if the place is in no group of the last status: the number of nodes that were deleted since that status
 	targets      map[string]int   // by group: the target size in the last status
@@ -33,7 +35,13 @@ type member struct {
 	made    time.Time
 	place   place
 	groups  []string
+	marked  time.Time // when the autoscaler marked the node for removal, by our clock if that was seen; zero without a mark
 }
+
+// removalTimeout is how long the autoscaler may take to remove a node that it has marked: its default
+// --max-graceful-termination-sec of 10 minutes, and 5 minutes for the VM. If a removal fails, or the autoscaler is killed,
+// the mark may stay for ever (kubernetes/autoscaler#5657).
+const removalTimeout = 15 * time.Minute
 
 // removalStatuses is the number of statuses after a node's deletion until the target no longer includes the node. The
 // first status may still include it, because its loop may have begun before the deletion.
@@ -82,22 +90,37 @@ func (m *members) are(names []string) {
 	clear(m.groups)
 }
 
-// observe records the nodes of the cluster.
-func (m *members) observe(nodes []*corev1.Node) {
+// observe records the nodes of the cluster at the time now. draining is as Tracker.Draining.
+func (m *members) observe(nodes []*corev1.Node, draining func(node string) bool, now time.Time) {
 	m.observations++
 	clear(m.leaving)
+	m.stuck, m.stuckAt = nil, time.Time{}
 	for _, node := range nodes {
 		known := m.byName[node.Name]
+		marked, byAutoscaler := nodegroups.MarkedAt(node)
 		if known == nil {
-			known = &member{}
+			known = &member{marked: marked}
 			m.byName[node.Name] = known
+		}
+		if !byAutoscaler {
+			known.marked = time.Time{}
+		} else if known.marked.IsZero() || known.marked.After(now) {
+			known.marked = now
 		}
 		known.seenAt, known.made, known.place = m.observations, node.CreationTimestamp.Time, placeOf(node)
 		known.groups = m.groupsAt(known.place)
-		if nodegroups.IsLeaving(node) {
-			for _, name := range known.groups {
-				m.leaving[name]++
+		if !nodegroups.IsLeaving(node) {
+			continue
+		}
+		if end := known.marked.Add(removalTimeout); byAutoscaler && node.DeletionTimestamp == nil && (draining == nil || !draining(node.Name)) {
+			if !now.Before(end) {
+				m.stuck = append(m.stuck, node.Name)
+				continue
 			}
+			m.stuckAt = nodegroups.Earliest(m.stuckAt, end)
+		}
+		for _, name := range known.groups {
+			m.leaving[name]++
 		}
 	}
 	for name, known := range m.byName {

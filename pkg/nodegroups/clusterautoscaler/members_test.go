@@ -2,6 +2,8 @@ package clusterautoscaler
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,6 +111,60 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 				got := source.Status(m.nodes, now)
 				if got.Reason.Code != m.want || (m.want == "Shrinking" || m.want == "StatusBehind") != (got.State == nodegroups.CanGrow && m.want != "BelowMaxSize") {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)
+				}
+			}
+		})
+	}
+}
+
+// TestRemovalIsGivenUp: the mark of a node that the autoscaler did not remove counts for removalTimeout, or for as long as
+// pods are terminating on the node.
+func TestRemovalIsGivenUp(t *testing.T) {
+	const group1 = "aks-userpool-123-vmss"
+	plain := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"agentpool": "userpool"}}}
+	marked := func(ago time.Duration) *corev1.Node {
+		node := plain.DeepCopy()
+		node.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Value: fmt.Sprint(epoch.Add(-ago).Unix()), Effect: corev1.TaintEffectNoSchedule}}
+		return node
+	}
+	for _, tc := range []struct {
+		name     string
+		before   *corev1.Node // at the time -1 min; nil if no tracker ran
+		node     *corev1.Node
+		draining bool
+		want     map[time.Duration]string
+	}{
+		{"the mark is seen to come", plain, marked(0), false, map[time.Duration]string{0: "Shrinking", removalTimeout - time.Second: "Shrinking", removalTimeout: "AtMaxSize"}},
+		{"its time is wrong", plain, marked(3 * time.Hour), false, map[time.Duration]string{0: "Shrinking", removalTimeout: "AtMaxSize"}},
+		{"it was there before", nil, marked(14 * time.Minute), false, map[time.Duration]string{0: "Shrinking", time.Minute: "AtMaxSize"}},
+		{"it was there for hours", nil, marked(3 * time.Hour), false, map[time.Duration]string{0: "AtMaxSize"}},
+		{"pods are terminating", nil, marked(3 * time.Hour), true, map[time.Duration]string{0: "Shrinking", time.Hour: "Shrinking"}},
+		{"Karpenter's mark", nil, func() *corev1.Node {
+			node := plain.DeepCopy()
+			node.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
+			return node
+		}(), false, map[time.Duration]string{0: "Shrinking", time.Hour: "Shrinking"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(2*time.Hour, graces.Provision)
+			tracker.Draining = func(string) bool { return tc.draining }
+			source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
+			_ = tracker.Observe(running(group(group1, 1, 1, 1)), epoch.Add(-time.Minute))
+			observe := func(node *corev1.Node, now time.Time) nodegroups.SourceStatus {
+				nodes := []*corev1.Node{node}
+				tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes}}, nodes, now)
+				return source.Status(nodes, now)
+			}
+			if tc.before != nil {
+				observe(tc.before, epoch.Add(-time.Minute))
+			}
+			for _, after := range slices.Sorted(maps.Keys(tc.want)) {
+				got, want := observe(tc.node, epoch.Add(after)), tc.want[after]
+				if got.Reason.Code != want {
+					t.Errorf("after %v: %s (%s), want %s", after, got.Reason.Code, got.Reason.Detail, want)
+				}
+				if stuck := len(tracker.Stuck()) > 0; stuck != (want == "AtMaxSize") {
+					t.Errorf("after %v: stuck is %v", after, stuck)
 				}
 			}
 		})
