@@ -31,6 +31,15 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 		}
 		return nodes
 	}
+	unlabelled := func(nodes []*corev1.Node) []*corev1.Node {
+		var all []*corev1.Node
+		for _, node := range nodes {
+			node = node.DeepCopy()
+			node.Labels = nil
+			all = append(all, node)
+		}
+		return all
+	}
 	both := func(a, b []*corev1.Node) []*corev1.Node { return append(a, b...) }
 	all := plain("a", "b", "c")
 	type moment struct {
@@ -95,6 +104,19 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 			{"", plain("a", "b"), "StatusMissing"},
 			{group(group1, 3, 3, 3), plain("a", "b"), "StatusBehind"},
 			{group(group1, 3, 3, 3), plain("a", "b"), "AtMaxSize"},
+		}},
+		{"nothing tells the groups of the nodes", []moment{
+			{group(group1, 3, 3, 3), unlabelled(all), "AtMaxSize"},
+			{"", unlabelled(tainted("a", "b", "c")), "Shrinking"},
+			{"", nil, "StatusBehind"},
+			{group(group1, 3, 3, 3), nil, "StatusBehind"},
+			{group(group1, 0, 3, 3), nil, "BelowMaxSize"},
+		}},
+		{"nothing tells the groups of the nodes, and they were replaced", []moment{
+			{group(group1, 3, 3, 3), unlabelled(all), "AtMaxSize"},
+			{"", unlabelled(plain("a", "b")), "StatusBehind"},
+			{group(group1, 3, 3, 3), unlabelled(plain("a", "b", "d")), "StatusBehind"},
+			{group(group1, 3, 3, 3), unlabelled(plain("a", "b", "d")), "AtMaxSize"},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -168,5 +190,41 @@ func TestRemovalIsGivenUp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGroupsOfOtherClouds: the names of groups are as the cluster autoscaler's providers for AWS, GCE and Cluster API make
+// them.
+func TestGroupsOfOtherClouds(t *testing.T) {
+	const mig = "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instanceGroups/gke-prod-default-pool-3b6d7c9c-grp"
+	capi := func(kind, name string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{capiOwnerKind: kind, capiOwnerName: name}}}
+	}
+	labelled := func(labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+	}
+	for _, tc := range []struct {
+		node  *corev1.Node
+		group string
+		want  bool
+	}{
+		{labelled(map[string]string{eksLabel: "web"}), "eks-web-8ec12c7d-0a1b-4c2d-9e3f-5a6b7c8d9e0f", true},
+		{labelled(map[string]string{eksLabel: "web"}), "eks-web-gpu-8ec12c7d-0a1b-4c2d-9e3f-5a6b7c8d9e0f", false},
+		{labelled(map[string]string{eksLabel: "web"}), "my-group", false},
+		{labelled(map[string]string{gkeLabel: "default-pool", corev1.LabelTopologyZone: "europe-west1-b"}), mig, true},
+		{labelled(map[string]string{gkeLabel: "default-pool", corev1.LabelTopologyZone: "europe-west1-c"}), mig, false},
+		{labelled(map[string]string{gkeLabel: "other-pool", corev1.LabelTopologyZone: "europe-west1-b"}), mig, false},
+		{capi("MachineSet", "md-0-x7k2p"), "MachineDeployment/default/md-0", true},
+		{capi("MachineSet", "md-0-x7k2p"), "MachineDeployment/default/md", false},
+		{capi("MachineSet", "ms-1"), "MachineSet/default/ms-1", true},
+		{capi("MachinePool", "mp-1"), "MachinePool/default/mp-1", true},
+		{capi("MachinePool", "mp-1"), "MachineSet/default/mp-1", false},
+	} {
+		if got := placeOf(tc.node).holds(tc.group); got != tc.want {
+			t.Errorf("%v%v in %s: %v, want %v", tc.node.Labels, tc.node.Annotations, tc.group, got, tc.want)
+		}
+	}
+	if g := (Groups{patterns: []string{"*/instanceGroups/gke-prod-*"}}); !g.owns(mig) {
+		t.Error("a pattern does not match a group whose name is a URL")
 	}
 }

@@ -22,8 +22,13 @@ type OwnedGroups struct {
 // it to a pool. An orphan belongs to every pool that may claim the orphan (mayClaim), because a group that was scaled
 // to zero can still grow.
 func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
-	t.members.observe(nodes, t.Draining, now)
-	pools := map[string]bool{}
+	pools, byNode := map[string]bool{}, map[string]string{}
+	for i := range owned {
+		for _, node := range owned[i].Nodes {
+			byNode[node.Name] = owned[i].Groups.pool
+		}
+	}
+	t.members.observe(nodes, byNode, t.Draining, now)
 	for i := range owned {
 		pools[owned[i].Groups.pool] = true
 		t.see(&owned[i], now)
