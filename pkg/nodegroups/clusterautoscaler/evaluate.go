@@ -169,7 +169,12 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 		}
 	}
 	// Nodes that became usable after the status was written are no longer missing.
-	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
+	missing := g.Health.upcoming()
+	if now.Before(j.LastScaleUp.Add(s.Graces.Provision)) {
+		// In a pool with scale-down mode Deallocate, a stopped VM keeps its node, and a scale-up starts the VM again.
+		missing += g.Health.NodeCounts.Registered.Unready.Total
+	}
+	missing = min(missing, g.Health.CloudProviderTarget-usable)
 	changes := t.members.of(g.Name)
 	if len(members) == 0 { // nodes that nothing assigns to a group may be in this group
 		changes = changes.plus(t.members.of(unplaced(s.Groups.pool)))
