@@ -139,7 +139,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 
 	var err error
 	watched := &sources.Config{Args: config.Args, Pools: config.Pools, Client: config.Client, Dynamic: config.Dynamic, Recorder: config.Recorder,
-		Now: config.Clock.Now, Changed: func() { poke(g.changed) }}
+		Now: config.Clock.Now, Draining: g.usage.Draining, Changed: func() { poke(g.changed) }}
 	if g.sources, err = sources.New(ctx, watched); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -163,6 +164,19 @@ const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 // disruptedTaint is the taint of nodes that Karpenter is removing. Karpenter no longer counts these nodes in the
 // NodePool's status.
 const disruptedTaint = "karpenter.sh/disrupted"
+
+// MarkedAt reports whether the cluster autoscaler has marked the node for removal, and when, by the autoscaler's clock. The
+// time is zero if the mark does not have it.
+func MarkedAt(node *corev1.Node) (at time.Time, marked bool) {
+	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint })
+	if i < 0 {
+		return time.Time{}, false
+	}
+	if seconds, err := strconv.ParseInt(node.Spec.Taints[i].Value, 10, 64); err == nil && seconds > 0 {
+		at = time.Unix(seconds, 0)
+	}
+	return at, true
+}
 
 // IsLeaving reports whether the node is being removed.
 func IsLeaving(node *corev1.Node) bool {

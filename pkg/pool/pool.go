@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"path"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -224,10 +225,18 @@ func (p *Pool) template(group string) *configv1.NodeTemplate {
 	if p.ClusterAutoscaler != nil {
 		for i := range p.ClusterAutoscaler.NodeTemplates {
 			t := &p.ClusterAutoscaler.NodeTemplates[i]
-			if ok, err := path.Match(t.NodeGroup, group); ok && err == nil {
+			if MatchesGroup(t.NodeGroup, group) {
 				return &t.NodeTemplate
 			}
 		}
 	}
 	return p.NodeTemplate
+}
+
+// MatchesGroup reports whether the pattern matches the name of a node group. The syntax is that of path.Match, but an
+// asterisk also matches slashes, because the names of groups on GKE are URLs.
+func MatchesGroup(pattern, name string) bool {
+	noSlash := strings.NewReplacer("/", "\x00")
+	ok, err := path.Match(noSlash.Replace(pattern), noSlash.Replace(name))
+	return ok && err == nil
 }

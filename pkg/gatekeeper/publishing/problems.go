@@ -84,6 +84,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
 	ps.findSharedNodes(from)
+	ps.findStuck(from.Stuck(), byPool)
 	ps.findWithoutGateTaint(byPool, now)
 	ps.findOthers(byPool)
 	if cm, message := override.Problem(); message != "" {
@@ -198,6 +199,17 @@ func (ps *Problems) findSharedNodes(from *sources.Sources) {
 		names := strings.Join(groups, ", ")
 		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: status, code: "InSeveralNodeGroups",
 			message: fmt.Sprintf("node %s has no providerID, and its labels match all of the node groups %s. The scheduler counts the node for each of these groups", node, names)})
+	}
+}
+
+// findStuck finds nodes of pools that the cluster autoscaler marked for removal and did not remove.
+func (ps *Problems) findStuck(names []string, byPool [][]*v1.Node) {
+	for _, node := range slices.Concat(byPool...) {
+		if slices.Contains(names, node.Name) {
+			ps.current = append(ps.current, problem{id: "NodeStuckTerminating\n" + node.Name, regarding: node, code: "NodeStuckTerminating",
+				message: fmt.Sprintf("the cluster autoscaler marked node %s for removal more than 15 minutes ago, and has not removed it. No pod can use the node, and the scheduler does not expect "+
+					"the removal any more. Remove the node, or its taint ToBeDeletedByClusterAutoscaler", node.Name)})
+		}
 	}
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	Dynamic  dynamic.Interface // may be nil if no pool names a NodePool
 	Recorder events.EventRecorder
 	Now      func() time.Time
+	// Draining reports whether pods are terminating on a node.
+	Draining func(node string) bool
 	// Changed is called when a watched object has changed. Changed must not block.
 	Changed func()
 }
@@ -108,6 +110,7 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 		warned:   map[string]bool{},
 		tracker:  clusterautoscaler.NewTracker(c.StaleAfter.Duration, c.ProvisionGrace.Duration),
 	}
+	s.tracker.Draining = config.Draining
 	for i := range config.Pools.Regular() {
 		p := config.Pools.At(i)
 		var source nodegroups.Source
@@ -204,6 +207,9 @@ func (s *Sources) Shared() (node string, groups []string, status runtime.Object)
 	node, groups = s.tracker.Shared()
 	return node, groups, s.autoscalers
 }
+
+// Stuck returns the names of the nodes that the cluster autoscaler marked for removal and did not remove.
+func (s *Sources) Stuck() []string { return s.tracker.Stuck() }
 
 // Settled reports whether every watched object was read, is known not to exist, or could not be read.
 func (s *Sources) Settled() bool {

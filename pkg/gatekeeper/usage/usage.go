@@ -22,15 +22,20 @@ type Usage struct {
 	mu    sync.Mutex
 	pods  map[types.UID]taken
 	nodes map[string]ByPriority // by name; nodes without pods are left out
+	// ending has the number of terminating pods by the node's name.
+	ending map[string]int
 }
 
 // New returns a Usage without pods.
-func New() *Usage { return &Usage{pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}} }
+func New() *Usage {
+	return &Usage{pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, ending: map[string]int{}}
+}
 
 // taken is the usage of one pod.
 type taken struct {
 	node     string
 	priority int32
+	ending   bool
 	Load
 }
 
@@ -93,7 +98,7 @@ func sum(a aci.Use, n int, b aci.Use) aci.Use {
 
 // See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
-	now := taken{node: pod.Spec.NodeName, priority: corev1helpers.PodPriority(pod)}
+	now := taken{node: pod.Spec.NodeName, priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil}
 	if now.node != "" {
 		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: bounded(aci.UseOf(pod, true))}
 		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
@@ -110,7 +115,17 @@ func (u *Usage) See(pod *v1.Pod) {
 	if now.Requests.Pods > 0 {
 		u.pods[pod.UID] = now
 		u.nodes[now.node] = u.nodes[now.node].Plus(now.priority, 1, now.Load)
+		if now.ending {
+			u.ending[now.node]++
+		}
 	}
+}
+
+// Draining reports whether pods are terminating on the node.
+func (u *Usage) Draining(node string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ending[node] > 0
 }
 
 // Gone removes a pod that was deleted.
@@ -126,6 +141,11 @@ func (u *Usage) goneLocked(pod types.UID) {
 		return
 	}
 	delete(u.pods, pod)
+	if before.ending {
+		if u.ending[before.node]--; u.ending[before.node] == 0 {
+			delete(u.ending, before.node)
+		}
+	}
 	if left := u.nodes[before.node].Plus(before.priority, -1, before.Load); len(left) > 0 {
 		u.nodes[before.node] = left
 	} else {

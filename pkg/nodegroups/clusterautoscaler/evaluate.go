@@ -169,8 +169,17 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 		}
 	}
 	// Nodes that became usable after the status was written are no longer missing.
-	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
-	t.evaluate(&j, g, missing, s.Graces, now)
+	missing := g.Health.upcoming()
+	if now.Before(j.LastScaleUp.Add(s.Graces.Provision)) {
+		// In a pool with scale-down mode Deallocate, a stopped VM keeps its node, and a scale-up starts the VM again.
+		missing += g.Health.NodeCounts.Registered.Unready.Total
+	}
+	missing = min(missing, g.Health.CloudProviderTarget-usable)
+	changes := t.members.of(g.Name)
+	if len(members) == 0 { // nodes that nothing assigns to a group may be in this group
+		changes = changes.plus(t.members.of(unplaced(s.Groups.pool)))
+	}
+	t.evaluate(&j, g, missing, changes, s.Graces, now)
 	if j.State == nodegroups.Growing {
 		j.Arriving = max(0, missing-starting)
 	}
@@ -226,9 +235,9 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 }
 
 // evaluate sets j's State and Reason, and sets Until to the time at which the state next changes without an event.
-// missing is the number of ordered nodes that the autoscaler still expects.
-func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
-	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.removals[g.Name])
+// missing is the number of ordered nodes that the autoscaler still expects, and changes has the nodes that are going.
+func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int, changes changes, graces pool.Graces, now time.Time) {
+	m := t.memory[g.Name]
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {
 		j.State, j.Until, j.Reason = state, until, reason.With("%s: %s", g.Name, fmt.Sprintf(format, args...))
 	}
@@ -247,10 +256,10 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 	switch {
 	case missing > 0 && now.Before(late):
 		is(nodegroups.Growing, late, nodegroups.ReasonProvisioning, "%d to come, %s", missing, size)
-	case atMax && leaving > 0:
-		is(nodegroups.CanGrow, never, reasonShrinking, "%d nodes, %s", leaving, size)
-	case atMax && lost > 0:
-		is(nodegroups.CanGrow, never, reasonBehind, "%d nodes, %s", lost, size)
+	case atMax && changes.leaving > 0:
+		is(nodegroups.CanGrow, t.members.stuckAt, reasonShrinking, "%d nodes, %s", changes.leaving, size)
+	case atMax && changes.lost > 0:
+		is(nodegroups.CanGrow, never, reasonBehind, "%d nodes, %s", changes.lost, size)
 	case missing > 0 && atMax:
 		is(nodegroups.Full, never, reasonNodesMissing, "%d missing, %s", missing, size)
 	case atMax:

@@ -413,3 +413,47 @@ func TestSizes(t *testing.T) {
 		})
 	}
 }
+
+// TestStoppedVMs: in a pool with scale-down mode Deallocate, the nodes of stopped VMs stay and are unready. When the
+// autoscaler starts the VMs again, the status has no upcoming nodes.
+func TestStoppedVMs(t *testing.T) {
+	const user = "aks-userpool-123-vmss"
+	nodes := func(ready int) []*corev1.Node {
+		var all []*corev1.Node
+		for i := range 5 {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{"agentpool": "userpool"}, CreationTimestamp: metav1.NewTime(epoch.Add(-24 * time.Hour))}}
+			status := corev1.ConditionUnknown
+			if i < ready {
+				status = corev1.ConditionTrue
+			}
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+			all = append(all, node)
+		}
+		return all
+	}
+	status := func(target, ready, unready int) string {
+		return strings.Replace(group(user, target, ready, 5), "}}}", fmt.Sprintf(", unready: {total: %d}}}}", unready), 1)
+	}
+	tracker := NewTracker(time.Hour, graces.Provision)
+	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
+	at := func(after time.Duration, write string, ready int, want string) {
+		t.Helper()
+		now := epoch.Add(after)
+		if write != "" {
+			cm := running(write)
+			cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(after)}
+			must.NoError(t, tracker.Observe(cm, now))
+		}
+		tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes(ready)}}, nodes(ready), now)
+		if got := source.Status(nodes(ready), now); got.Reason.Code != want {
+			t.Errorf("after %v: %s (%s), want %s", after, got.Reason.Code, got.Reason.Detail, want)
+		}
+	}
+	at(0, status(2, 2, 3), 2, "BelowMaxSize")
+	at(10*time.Second, status(5, 2, 3), 2, "Provisioning")
+	at(20*time.Second, status(5, 2, 3), 3, "Provisioning")
+	at(60*time.Second, status(5, 3, 2), 5, "AtMaxSize") // all are ready before the status shows it
+	at(70*time.Second, status(5, 5, 0), 5, "AtMaxSize")
+	at(80*time.Second, status(5, 3, 2), 3, "Provisioning") // two became unready: perhaps they start again
+	at(10*time.Second+graces.Provision, status(5, 3, 2), 3, "AtMaxSize")
+}

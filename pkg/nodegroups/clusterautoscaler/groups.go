@@ -1,7 +1,6 @@
 package clusterautoscaler
 
 import (
-	"path"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // agentPoolLabels are the current and the legacy AKS label for a node's agent pool.
@@ -59,7 +59,7 @@ func (g Groups) mayHave(template nodegroups.NodeTemplate) bool {
 // owns reports whether the pool's configuration names the node group.
 func (g Groups) owns(name string) bool {
 	for _, pattern := range g.patterns {
-		if ok, err := path.Match(pattern, name); ok && err == nil {
+		if pool.MatchesGroup(pattern, name) {
 			return true
 		}
 	}

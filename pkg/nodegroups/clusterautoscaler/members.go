@@ -2,6 +2,7 @@ package clusterautoscaler
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,8 @@ type members struct {
 	writes       int // how many statuses the autoscaler has written
 	byName       map[string]*member
 	leaving      map[string]int   // by group: how many nodes are being removed
+	stuckAt      time.Time        // when the next node becomes stuck; zero if none does
+	stuck        []string         // the names of the nodes whose removal was given up
 	removals     map[string][]int // by group: one entry for each deleted node that the target may still include, with the value of writes at its deletion, the oldest first
 	strays       map[place]int    // by place, if the place is in no group of the last status: the number of nodes that were deleted since that status
 	targets      map[string]int   // by group: the target size in the last status
@@ -33,7 +36,32 @@ type member struct {
 	made    time.Time
 	place   place
 	groups  []string
+	pool    string    // the last pool in which the node was, if its source is the autoscaler
+	marked  time.Time // when the autoscaler marked the node for removal, by our clock if that was seen; zero without a mark
 }
+
+// removalTimeout is how long the autoscaler may take to remove a node that it has marked: its default
+// --max-graceful-termination-sec of 10 minutes, and 5 minutes for the VM. If a removal fails, or the autoscaler is killed,
+// the mark may stay for ever (kubernetes/autoscaler#5657).
+const removalTimeout = 15 * time.Minute
+
+// mayBeIn returns the groups, or the name for nodes without a known group.
+func (k *member) mayBeIn(groups []string) []string {
+	if !k.place.isKnown(groups) && k.pool != "" {
+		return []string{unplaced(k.pool)}
+	}
+	return groups
+}
+
+// changes counts nodes of a group that are being removed, and deleted nodes that the group's target may still include.
+type changes struct{ leaving, lost int }
+
+func (c changes) plus(o changes) changes { return changes{c.leaving + o.leaving, c.lost + o.lost} }
+
+func (m *members) of(group string) changes { return changes{m.leaving[group], len(m.removals[group])} }
+
+// unplaced returns the name under which members counts the pool's nodes whose group is unknown. No group has this name.
+func unplaced(pool string) string { return "\x00" + pool }
 
 // removalStatuses is the number of statuses after a node's deletion until the target no longer includes the node. The
 // first status may still include it, because its loop may have begun before the deletion.
@@ -69,8 +97,12 @@ func (m *members) written(groups []nodeGroup) {
 	}
 	m.targets = targets
 	m.are(names)
-	for name := range m.removals {
-		if _, known := targets[name]; !known || len(m.removals[name]) == 0 {
+	for name, lost := range m.removals {
+		if strings.HasPrefix(name, unplaced("")) {
+			lost = slices.DeleteFunc(lost, func(writes int) bool { return m.writes-writes >= removalStatuses })
+			m.removals[name], targets[name] = lost, 0
+		}
+		if _, known := targets[name]; !known || len(lost) == 0 {
 			delete(m.removals, name)
 		}
 	}
@@ -82,22 +114,41 @@ func (m *members) are(names []string) {
 	clear(m.groups)
 }
 
-// observe records the nodes of the cluster.
-func (m *members) observe(nodes []*corev1.Node) {
+// observe records the nodes of the cluster at the time now. pools has the pools of nodes, by the node's name.
+// draining is as Tracker.Draining.
+func (m *members) observe(nodes []*corev1.Node, pools map[string]string, draining func(node string) bool, now time.Time) {
 	m.observations++
 	clear(m.leaving)
+	m.stuck, m.stuckAt = nil, time.Time{}
 	for _, node := range nodes {
 		known := m.byName[node.Name]
+		marked, byAutoscaler := nodegroups.MarkedAt(node)
 		if known == nil {
-			known = &member{}
+			known = &member{marked: marked}
 			m.byName[node.Name] = known
+		}
+		if !byAutoscaler {
+			known.marked = time.Time{}
+		} else if known.marked.IsZero() || known.marked.After(now) {
+			known.marked = now
 		}
 		known.seenAt, known.made, known.place = m.observations, node.CreationTimestamp.Time, placeOf(node)
 		known.groups = m.groupsAt(known.place)
-		if nodegroups.IsLeaving(node) {
-			for _, name := range known.groups {
-				m.leaving[name]++
+		if name := pools[node.Name]; name != "" {
+			known.pool = name
+		}
+		if !nodegroups.IsLeaving(node) {
+			continue
+		}
+		if end := known.marked.Add(removalTimeout); byAutoscaler && node.DeletionTimestamp == nil && (draining == nil || !draining(node.Name)) {
+			if !now.Before(end) {
+				m.stuck = append(m.stuck, node.Name)
+				continue
 			}
+			m.stuckAt = nodegroups.Earliest(m.stuckAt, end)
+		}
+		for _, name := range known.mayBeIn(known.groups) {
+			m.leaving[name]++
 		}
 	}
 	for name, known := range m.byName {
@@ -106,7 +157,7 @@ func (m *members) observe(nodes []*corev1.Node) {
 		}
 		delete(m.byName, name)
 		groups := m.groupsAt(known.place) // not known.groups: a newer status may list other groups
-		for _, group := range groups {
+		for _, group := range known.mayBeIn(groups) {
 			m.removed(group, 1, m.writes)
 		}
 		if len(groups) == 0 && known.place != (place{}) {
@@ -150,8 +201,17 @@ func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.N
 // scaleSets precedes the name of the scale set in a node's providerID.
 const scaleSets = "/virtualMachineScaleSets/"
 
-// place identifies a node's group by the scale set or, without a scale set, by agent pool and size.
-type place struct{ scaleSet, agentPool, size string }
+// place identifies a node's group. On Azure, it has the scale set or, without a scale set, agent pool and size. On other
+// clouds, it has the kind and the name of what manages the node, and on GKE the zone.
+type place struct{ scaleSet, agentPool, size, kind, name, zone string }
+
+// Kinds of what manages nodes on other clouds: an EKS node group, a GKE node pool, and a MachineSet or another owner of
+// Cluster API's Machines, whose kind has the annotation capiOwnerKind.
+const (
+	eksLabel, eks                = "eks.amazonaws.com/nodegroup", "EKS"
+	gkeLabel, gke                = "cloud.google.com/gke-nodepool", "GKE"
+	capiOwnerKind, capiOwnerName = "cluster.x-k8s.io/owner-kind", "cluster.x-k8s.io/owner-name"
+)
 
 func placeOf(node *corev1.Node) place {
 	if i := strings.Index(node.Spec.ProviderID, scaleSets); i >= 0 {
@@ -163,23 +223,63 @@ func placeOf(node *corev1.Node) place {
 			return place{agentPool: agentPool, size: node.Labels[corev1.LabelInstanceTypeStable]}
 		}
 	}
+	if name := node.Labels[eksLabel]; name != "" {
+		return place{kind: eks, name: name}
+	}
+	if name := node.Labels[gkeLabel]; name != "" {
+		return place{kind: gke, name: name, zone: node.Labels[corev1.LabelTopologyZone]}
+	}
+	if name := node.Annotations[capiOwnerName]; name != "" {
+		return place{kind: node.Annotations[capiOwnerKind], name: name}
+	}
 	return place{}
 }
 
 // holds reports whether nodes of the place are in the named group.
 func (p place) holds(group string) bool {
-	if p.scaleSet != "" {
+	switch {
+	case p.scaleSet != "":
 		return strings.EqualFold(p.scaleSet, group)
+	case p.kind != "":
+		return p.isManaged(group)
 	}
 	_, sku, _ := strings.Cut(group, "/")
 	return isVMSS(p.agentPool, group) || isVirtualMachines(p.agentPool, group) && strings.EqualFold(sku, p.size) || isWindowsVMSS(p.agentPool, group)
+}
+
+// isManaged reports whether nodes of the place are in the named group of a cloud other than Azure. Sources: the cluster
+// autoscaler's providers. An EKS node group's Auto Scaling group is eks-NAME-UUID. A GKE node pool has in each zone the
+// instance group …/zones/ZONE/instanceGroups/gke-CLUSTER-NAME-HASH-grp. With Cluster API, a group is KIND/NAMESPACE/NAME,
+// and the name of a MachineDeployment's MachineSet is that of the MachineDeployment and a suffix.
+func (p place) isManaged(group string) bool {
+	base := path.Base(group)
+	switch p.kind {
+	case eks:
+		id, found := strings.CutPrefix(base, "eks-"+p.name+"-")
+		return found && len(id) == 36 && strings.Count(id, "-") == 4
+	case gke:
+		name, found := strings.CutSuffix(base, "-grp")
+		end := strings.LastIndex(name, "-")
+		return found && end > 0 && strings.HasPrefix(name, "gke-") && strings.HasSuffix(name[:end], "-"+p.name) &&
+			(p.zone == "" || strings.Contains(group, "/zones/"+p.zone+"/"))
+	}
+	suffix, found := strings.CutPrefix(p.name, base+"-")
+	return strings.HasPrefix(group, p.kind+"/") && base == p.name ||
+		strings.HasPrefix(group, "MachineDeployment/") && p.kind == "MachineSet" && found && !strings.Contains(suffix, "-")
 }
 
 // groupsOf returns the node groups that the node may be in. placed reports whether the node's providerID or labels
 // identify its group.
 func (m *members) groupsOf(node *corev1.Node) (names []string, placed bool) {
 	p := placeOf(node)
-	return m.groupsAt(p), p != (place{})
+	names = m.groupsAt(p)
+	return names, p.isKnown(names)
+}
+
+// isKnown reports whether the place identifies the node's group. groups are the groups of the place. A name on another
+// cloud that matches no group may be cut.
+func (p place) isKnown(groups []string) bool {
+	return p != (place{}) && (p.kind == "" || len(groups) > 0)
 }
 
 // groupsAt returns the node groups of the place. It caches the groups until the next status.

@@ -2,6 +2,8 @@ package clusterautoscaler
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +30,15 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 			node.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}}
 		}
 		return nodes
+	}
+	unlabelled := func(nodes []*corev1.Node) []*corev1.Node {
+		var all []*corev1.Node
+		for _, node := range nodes {
+			node = node.DeepCopy()
+			node.Labels = nil
+			all = append(all, node)
+		}
+		return all
 	}
 	both := func(a, b []*corev1.Node) []*corev1.Node { return append(a, b...) }
 	all := plain("a", "b", "c")
@@ -94,6 +105,19 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 			{group(group1, 3, 3, 3), plain("a", "b"), "StatusBehind"},
 			{group(group1, 3, 3, 3), plain("a", "b"), "AtMaxSize"},
 		}},
+		{"nothing tells the groups of the nodes", []moment{
+			{group(group1, 3, 3, 3), unlabelled(all), "AtMaxSize"},
+			{"", unlabelled(tainted("a", "b", "c")), "Shrinking"},
+			{"", nil, "StatusBehind"},
+			{group(group1, 3, 3, 3), nil, "StatusBehind"},
+			{group(group1, 0, 3, 3), nil, "BelowMaxSize"},
+		}},
+		{"nothing tells the groups of the nodes, and they were replaced", []moment{
+			{group(group1, 3, 3, 3), unlabelled(all), "AtMaxSize"},
+			{"", unlabelled(plain("a", "b")), "StatusBehind"},
+			{group(group1, 3, 3, 3), unlabelled(plain("a", "b", "d")), "StatusBehind"},
+			{group(group1, 3, 3, 3), unlabelled(plain("a", "b", "d")), "AtMaxSize"},
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(staleAfter, graces.Provision)
@@ -112,5 +136,95 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRemovalIsGivenUp: the mark of a node that the autoscaler did not remove counts for removalTimeout, or for as long as
+// pods are terminating on the node.
+func TestRemovalIsGivenUp(t *testing.T) {
+	const group1 = "aks-userpool-123-vmss"
+	plain := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"agentpool": "userpool"}}}
+	marked := func(ago time.Duration) *corev1.Node {
+		node := plain.DeepCopy()
+		node.Spec.Taints = []corev1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Value: fmt.Sprint(epoch.Add(-ago).Unix()), Effect: corev1.TaintEffectNoSchedule}}
+		return node
+	}
+	for _, tc := range []struct {
+		name     string
+		before   *corev1.Node // at the time -1 min; nil if no tracker ran
+		node     *corev1.Node
+		draining bool
+		want     map[time.Duration]string
+	}{
+		{"the mark is seen to come", plain, marked(0), false, map[time.Duration]string{0: "Shrinking", removalTimeout - time.Second: "Shrinking", removalTimeout: "AtMaxSize"}},
+		{"its time is wrong", plain, marked(3 * time.Hour), false, map[time.Duration]string{0: "Shrinking", removalTimeout: "AtMaxSize"}},
+		{"it was there before", nil, marked(14 * time.Minute), false, map[time.Duration]string{0: "Shrinking", time.Minute: "AtMaxSize"}},
+		{"it was there for hours", nil, marked(3 * time.Hour), false, map[time.Duration]string{0: "AtMaxSize"}},
+		{"pods are terminating", nil, marked(3 * time.Hour), true, map[time.Duration]string{0: "Shrinking", time.Hour: "Shrinking"}},
+		{"Karpenter's mark", nil, func() *corev1.Node {
+			node := plain.DeepCopy()
+			node.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
+			return node
+		}(), false, map[time.Duration]string{0: "Shrinking", time.Hour: "Shrinking"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(2*time.Hour, graces.Provision)
+			tracker.Draining = func(string) bool { return tc.draining }
+			source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
+			_ = tracker.Observe(running(group(group1, 1, 1, 1)), epoch.Add(-time.Minute))
+			observe := func(node *corev1.Node, now time.Time) nodegroups.SourceStatus {
+				nodes := []*corev1.Node{node}
+				tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes}}, nodes, now)
+				return source.Status(nodes, now)
+			}
+			if tc.before != nil {
+				observe(tc.before, epoch.Add(-time.Minute))
+			}
+			for _, after := range slices.Sorted(maps.Keys(tc.want)) {
+				got, want := observe(tc.node, epoch.Add(after)), tc.want[after]
+				if got.Reason.Code != want {
+					t.Errorf("after %v: %s (%s), want %s", after, got.Reason.Code, got.Reason.Detail, want)
+				}
+				if stuck := len(tracker.Stuck()) > 0; stuck != (want == "AtMaxSize") {
+					t.Errorf("after %v: stuck is %v", after, stuck)
+				}
+			}
+		})
+	}
+}
+
+// TestGroupsOfOtherClouds: the names of groups are as the cluster autoscaler's providers for AWS, GCE and Cluster API make
+// them.
+func TestGroupsOfOtherClouds(t *testing.T) {
+	const mig = "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instanceGroups/gke-prod-default-pool-3b6d7c9c-grp"
+	capi := func(kind, name string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{capiOwnerKind: kind, capiOwnerName: name}}}
+	}
+	labelled := func(labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+	}
+	for _, tc := range []struct {
+		node  *corev1.Node
+		group string
+		want  bool
+	}{
+		{labelled(map[string]string{eksLabel: "web"}), "eks-web-8ec12c7d-0a1b-4c2d-9e3f-5a6b7c8d9e0f", true},
+		{labelled(map[string]string{eksLabel: "web"}), "eks-web-gpu-8ec12c7d-0a1b-4c2d-9e3f-5a6b7c8d9e0f", false},
+		{labelled(map[string]string{eksLabel: "web"}), "my-group", false},
+		{labelled(map[string]string{gkeLabel: "default-pool", corev1.LabelTopologyZone: "europe-west1-b"}), mig, true},
+		{labelled(map[string]string{gkeLabel: "default-pool", corev1.LabelTopologyZone: "europe-west1-c"}), mig, false},
+		{labelled(map[string]string{gkeLabel: "other-pool", corev1.LabelTopologyZone: "europe-west1-b"}), mig, false},
+		{capi("MachineSet", "md-0-x7k2p"), "MachineDeployment/default/md-0", true},
+		{capi("MachineSet", "md-0-x7k2p"), "MachineDeployment/default/md", false},
+		{capi("MachineSet", "ms-1"), "MachineSet/default/ms-1", true},
+		{capi("MachinePool", "mp-1"), "MachinePool/default/mp-1", true},
+		{capi("MachinePool", "mp-1"), "MachineSet/default/mp-1", false},
+	} {
+		if got := placeOf(tc.node).holds(tc.group); got != tc.want {
+			t.Errorf("%v%v in %s: %v, want %v", tc.node.Labels, tc.node.Annotations, tc.group, got, tc.want)
+		}
+	}
+	if g := (Groups{patterns: []string{"*/instanceGroups/gke-prod-*"}}); !g.owns(mig) {
+		t.Error("a pattern does not match a group whose name is a URL")
 	}
 }

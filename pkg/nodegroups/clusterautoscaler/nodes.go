@@ -22,8 +22,13 @@ type OwnedGroups struct {
 // it to a pool. An orphan belongs to every pool that may claim the orphan (mayClaim), because a group that was scaled
 // to zero can still grow.
 func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
-	t.members.observe(nodes)
-	pools := map[string]bool{}
+	pools, byNode := map[string]bool{}, map[string]string{}
+	for i := range owned {
+		for _, node := range owned[i].Nodes {
+			byNode[node.Name] = owned[i].Groups.pool
+		}
+	}
+	t.members.observe(nodes, byNode, t.Draining, now)
 	for i := range owned {
 		pools[owned[i].Groups.pool] = true
 		t.see(&owned[i], now)
@@ -62,6 +67,10 @@ func (t *Tracker) Shared() (node string, groups []string) {
 	}
 	return node, groups
 }
+
+// Stuck returns the names of the nodes that the autoscaler marked for removal and did not remove. Their marks count no
+// more.
+func (t *Tracker) Stuck() []string { return t.members.stuck }
 
 // seeAgain is the minimum time between two reads of a group's node templates. In a large cluster, one read takes long.
 const seeAgain = 10 * time.Second

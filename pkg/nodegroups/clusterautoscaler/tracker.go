@@ -42,6 +42,9 @@ var (
 // Tracker follows the cluster autoscaler's status and remembers facts that one status alone does not show. It is not
 // safe for concurrent use.
 type Tracker struct {
+	// Draining reports whether pods are terminating on a node. nil means that no pods are.
+	Draining func(node string) bool
+
 	staleAfter  time.Duration
 	provision   time.Duration     // the provisionGrace of all pools
 	problem     nodegroups.Reason // why there is no usable status; empty if there is one

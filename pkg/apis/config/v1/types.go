@@ -124,9 +124,9 @@ type Pool struct {
 
 // ClusterAutoscalerSource reads a pool's maximum from the cluster autoscaler's status ConfigMap.
 type ClusterAutoscalerSource struct {
-	// NodeGroups are patterns that match whole names of node groups, with the syntax of Go's path.Match:
-	// `aks-userpool-*-vmss`. By default, AKS's names `aks-<agentpool>-<digits>-vmss` and `<agentpool>/<sku>` match for
-	// each agent pool in `nodeSelector` and in the nodes' labels.
+	// NodeGroups are patterns that match whole names of node groups: `aks-userpool-*-vmss`. The syntax is that of Go's
+	// path.Match, but `*` also matches slashes. By default, AKS's names `aks-<agentpool>-<digits>-vmss` and
+	// `<agentpool>/<sku>` match for each agent pool in `nodeSelector` and in the nodes' labels.
 	NodeGroups []string `json:"nodeGroups,omitempty"`
 
 	// NodeTemplates describe new nodes of individual node groups. The first entry that matches a group replaces the
