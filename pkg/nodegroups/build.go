@@ -126,9 +126,6 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 	}
 	if old != nil {
 		g.follow(old, now)
-		if g.LastReady.After(old.LastReady) && now.Before(g.LastScaleUp.Add(facts.ProvisionGrace)) {
-			g.LastActivity = now // a stopped VM was started again
-		}
 	}
 	if g.LastScaleUp.After(g.LastActivity) {
 		g.LastActivity = g.LastScaleUp

@@ -141,8 +141,8 @@ type Group struct {
 	// Since is when the group entered its state.
 	Since time.Time `json:"since,omitzero"`
 	// LastActivity is when the scheduler last restarted its wait for the autoscaler. It restarts the wait at a
-	// scale-up, at a new node, when a node becomes ready after a scale-up, at a new state or reason, and when the group
-	// no longer has starting nodes. A change to the state Unknown does not restart the wait.
+	// scale-up, at a new node, at a new state or reason, and when the group no longer has starting nodes. A change to
+	// the state Unknown does not restart the wait.
 	LastActivity time.Time `json:"moved,omitzero"`
 	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`

@@ -266,7 +266,7 @@ func (h *history) state(s seat, k int) (nodegroups.State, string) {
 		return nodegroups.Unknown, ""
 	}
 	p, g, now := &h.settings.pools[s.pool], h.at(k, s.group), h.looks[k].at
-	upcoming, shrinking := h.upcoming(s.group, k), h.shrinking(s.group, k)
+	upcoming, shrinking := h.upcoming(s.group, p.provision, k), h.shrinking(s.group, k)
 	from, to, shown := h.backoff(s.group, k)
 	inBackoff := !from.IsZero() && (shown || now.Sub(to) < backoffMemory)
 	unhealthy := h.unhealthy(s.group, k)
@@ -292,15 +292,46 @@ func (h *history) state(s seat, k int) (nodegroups.State, string) {
 }
 
 // upcoming returns the number of nodes that were ordered and are not usable. It subtracts usable nodes that the status
-// does not count yet.
-func (h *history) upcoming(name string, k int) int {
+// does not count yet. After an order, unready nodes may be stopped VMs that start again.
+func (h *history) upcoming(name string, provision time.Duration, k int) int {
 	g, usable := h.at(k, name), 0
+	ordered := g.upcoming()
+	if h.looks[k].at.Sub(h.rose(name, k)) < provision {
+		ordered += g.unready
+	}
 	for _, n := range h.nodesOf(name, k) {
 		if n.ready && !n.startup && !n.leaving {
 			usable++
 		}
 	}
-	return min(g.upcoming(), g.target-usable)
+	return min(ordered, g.target-usable)
+}
+
+// rose returns when the group's target last rose.
+func (h *history) rose(name string, k int) time.Time {
+	for _, j := range slices.Backward(h.sights(name, k)) {
+		if h.rises(name, j) {
+			return h.looks[j].at
+		}
+	}
+	return time.Time{}
+}
+
+// isGivenUp reports whether the autoscaler has not removed the node for 15 minutes after it marked the node. A new leader
+// does not know when the node was marked.
+func (h *history) isGivenUp(n *node, k int) bool {
+	if n.deleted {
+		return false
+	}
+	since := k
+	for since > 0 && !h.looks[since].restarted {
+		before := slices.IndexFunc(h.looks[since-1].nodes, func(o node) bool { return o.name == n.name && o.leaving })
+		if before < 0 {
+			break
+		}
+		since--
+	}
+	return h.looks[k].at.Sub(h.looks[since].at) >= 15*time.Minute
 }
 
 // progress returns the last time at which a node was ordered for the group, a node arrived, the group had no upcoming
@@ -327,7 +358,7 @@ func (h *history) progress(name string, k int) time.Time {
 // the status.
 func (h *history) shrinking(name string, k int) string {
 	for _, n := range h.nodesOf(name, k) {
-		if n.leaving {
+		if n.leaving && !h.isGivenUp(n, k) {
 			return "Shrinking"
 		}
 	}

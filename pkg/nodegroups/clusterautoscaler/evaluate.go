@@ -169,8 +169,8 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 		}
 	}
 	// Nodes that became usable after the status was written are no longer missing.
-	missing := g.Health.upcoming()
-	if now.Before(j.LastScaleUp.Add(s.Graces.Provision)) {
+	missing, startsUntil := g.Health.upcoming(), j.LastScaleUp.Add(s.Graces.Provision)
+	if now.Before(startsUntil) {
 		// In a pool with scale-down mode Deallocate, a stopped VM keeps its node, and a scale-up starts the VM again.
 		missing += g.Health.NodeCounts.Registered.Unready.Total
 	}
@@ -182,6 +182,9 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	t.evaluate(&j, g, missing, changes, s.Graces, now)
 	if j.State == nodegroups.Growing {
 		j.Arriving = max(0, missing-starting)
+		if now.Before(startsUntil) {
+			j.Until = nodegroups.Earliest(j.Until, startsUntil)
+		}
 	}
 	j.BackingOff = j.State == nodegroups.CanGrow && j.Reason.Code != reasonBelowMax.Code
 	if t.orphans[g.Name] {

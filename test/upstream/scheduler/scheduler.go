@@ -13,10 +13,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/features"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -163,7 +165,9 @@ func arguments(pools string) (*configv1.PoolPriorityArgs, error) {
 	default:
 		return nil, fmt.Errorf("POOLS is %q: it may be none or all", pools)
 	}
-	args.Pools = append(args.Pools, configv1.Pool{Name: "virtual", NodeSelector: none("virtual"), Burst: &configv1.Burst{}})
+	if !utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) { // with it, a scheduler with a burst pool does not start
+		args.Pools = append(args.Pools, configv1.Pool{Name: "virtual", NodeSelector: none("virtual"), Burst: &configv1.Burst{}})
+	}
 	configv1.SetDefaults_PoolPriorityArgs(args)
 	return args, nil
 }
