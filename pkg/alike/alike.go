@@ -35,7 +35,7 @@ func InGang(pod *corev1.Pod) bool {
 // when it lists pods and simulates Filter plugins. These include the priority and the autoscaler's own annotations. The
 // key also contains the result of Scheduler. If the nodes that the pod can use depend on other pods, on volumes, on
 // resource claims or on a gang, the key is empty.
-func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
+func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) string {
 	s := &pod.Spec
 	if InGang(pod) || len(s.ResourceClaims) > 0 {
 		return ""
@@ -73,7 +73,7 @@ func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 		}
 	}
 	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, nodeAffinity, s.Tolerations, ports, s.Priority, s.PreemptionPolicy,
-		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected))
+		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected, tenant))
 }
 
 // View returns a key of the pod's fields on which a gate.Assessment depends. The caller must also compare
@@ -91,9 +91,10 @@ func View(pod *corev1.Pod) string {
 }
 
 // Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,
-// that determine whether the pod may use burst pools and how much of their budgets it uses.
-func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
-	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
+// that determine whether the pod may use burst pools and how much of their budgets it uses. tenant is the pod's
+// gate.Tenant.
+func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) any {
+	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
 }
 
 // Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -23,8 +24,8 @@ const nodeNameField = "metadata.name"
 // mismatch is one reason why a node cannot run a pod. Its text is created only for display (String). An empty mismatch
 // means that the node might run the pod.
 type mismatch struct {
-	what   string // selector, affinity, taint or size; empty in an empty mismatch
-	key    string // the key of the selector, or the name of the resource
+	what   string // selector, affinity, topology, taint or size; empty in an empty mismatch
+	key    string // the key of the selector or of the topology, or the name of the resource
 	value  string // the value of the selector
 	taint  corev1.Taint
 	asked  apiresource.Quantity
@@ -34,6 +35,7 @@ type mismatch struct {
 const (
 	mismatchSelector = "selector"
 	mismatchAffinity = "affinity"
+	mismatchTopology = "topology"
 	mismatchTaint    = "taint"
 	mismatchSize     = "size"
 )
@@ -44,6 +46,8 @@ func (m *mismatch) String() string {
 		return "node selector " + m.key + "=" + m.value
 	case mismatchAffinity:
 		return "required node affinity"
+	case mismatchTopology:
+		return "topologyKey " + m.key
 	case mismatchTaint:
 		return "taint " + m.taint.ToString()
 	case mismatchSize:
@@ -55,24 +59,39 @@ func (m *mismatch) String() string {
 // none reports whether the mismatch is empty.
 func (m *mismatch) none() bool { return m.what == "" }
 
-// notApplicable returns why none of the group's current and future nodes can run the pod with these requests. It
-// returns an empty mismatch if one of these nodes might run the pod.
-func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) mismatch {
+// notApplicable returns why none of the group's current and future nodes has the labels with the topology keys and can
+// run the pod with these requests. It returns an empty mismatch if one of these nodes might run the pod. A taint is
+// returned only if all mismatches are taints.
+func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, topology []string, p *pool.Pool, known *nodegroups.Group) mismatch {
 	var first mismatch
-	for i := range known.NodeTemplates {
-		s := &known.NodeTemplates[i]
-		m := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable, varied: s.Varied}.refuses(pod, requests)
+	for n := range nodesOf(p, known) {
+		m := n.refuses(pod, requests)
+		if m.none() {
+			m = n.lacks(topology)
+		}
 		if m.none() {
 			return m
 		}
-		if first.none() {
+		if first.none() || first.what == mismatchTaint {
 			first = m
 		}
 	}
-	if len(known.NodeTemplates) > 0 && !known.Open {
-		return first
+	return first
+}
+
+// nodesOf iterates over the kinds of nodes that the group has or might get.
+func nodesOf(p *pool.Pool, known *nodegroups.Group) iter.Seq[newNode] {
+	return func(yield func(newNode) bool) {
+		for i := range known.NodeTemplates {
+			s := &known.NodeTemplates[i]
+			if !yield(newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable, varied: s.Varied}) {
+				return
+			}
+		}
+		if len(known.NodeTemplates) == 0 || known.Open {
+			yield(futureNode(p, known))
+		}
 	}
-	return futureNode(p, known).refuses(pod, requests)
 }
 
 // futureNode returns a node that the group could get. It combines the pool's nodeSelector, the labels and taints that
@@ -163,6 +182,16 @@ func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch
 		return mismatch{what: mismatchTaint, taint: taint}
 	}
 	return n.tooSmall(requests)
+}
+
+// lacks returns a mismatch if the node lacks a label with one of the keys.
+func (n newNode) lacks(keys []string) mismatch {
+	for _, key := range keys {
+		if !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists}) {
+			return mismatch{what: mismatchTopology, key: key}
+		}
+	}
+	return mismatch{}
 }
 
 // notSelected returns which part of the pod's node selector and required affinity excludes the node, or an empty

@@ -47,7 +47,7 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 		groups := view.Pools[i].Groups
 		a.applicable[i] = make(applicability, len(groups))
 		for k := range groups {
-			a.applicable[i][k] = notApplicable(req.Pod, a.requests, r.Pools.At(i), &groups[k])
+			a.applicable[i][k] = notApplicable(req.Pod, a.requests, nil, r.Pools.At(i), &groups[k])
 		}
 	}
 	for i := range r.Pools.Burst() {
