@@ -80,14 +80,25 @@ func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any
 // Request.AzureFiles.
 func View(pod *corev1.Pod) string {
 	s := &pod.Spec
-	var spread []string
-	for i := range s.TopologySpreadConstraints {
-		if c := &s.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
+	spread, affinity := TopologyKeys(pod)
+	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, requiredNodeAffinity(pod), s.Tolerations, spread, affinity,
+		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
+}
+
+// TopologyKeys returns the keys of labels that the pod's nodes must have because of DoNotSchedule spread constraints, and
+// because of required pod affinity.
+func TopologyKeys(pod *corev1.Pod) (spread, affinity []string) {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		if c := &pod.Spec.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
 			spread = append(spread, c.TopologyKey)
 		}
 	}
-	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, requiredNodeAffinity(pod), s.Tolerations, spread,
-		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
+	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil {
+		for _, term := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			affinity = append(affinity, term.TopologyKey)
+		}
+	}
+	return spread, affinity
 }
 
 // Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,

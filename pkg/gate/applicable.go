@@ -59,16 +59,12 @@ func (m *mismatch) String() string {
 // none reports whether the mismatch is empty.
 func (m *mismatch) none() bool { return m.what == "" }
 
-// notApplicable returns why none of the group's current and future nodes has the labels with the topology keys and can
-// run the pod with these requests. It returns an empty mismatch if one of these nodes might run the pod. A taint is
-// returned only if all mismatches are taints.
-func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, topology []string, p *pool.Pool, known *nodegroups.Group) mismatch {
+// notApplicable returns why none of the group's current and future nodes can run the pod with these requests. It
+// returns an empty mismatch if one of these nodes might run the pod. It returns a taint only if there are only taints.
+func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, nodes iter.Seq[newNode]) mismatch {
 	var first mismatch
-	for n := range nodesOf(p, known) {
+	for n := range nodes {
 		m := n.refuses(pod, requests)
-		if m.none() {
-			m = n.lacks(topology)
-		}
 		if m.none() {
 			return m
 		}
@@ -170,6 +166,11 @@ type newNode struct {
 	open        bool                // the node may also have labels that are not listed
 	// If notKey is not empty, the node may have any value of the label notKey except notValue.
 	notKey, notValue string
+	// needs are the keys of further labels that the pod needs (alike.TopologyKeys).
+	needs []string
+	// vmLabels are the keys of all labels that VMs are known to have. If it is not empty, an open node may have only
+	// labels with these keys besides the listed ones.
+	vmLabels map[string]bool
 }
 
 // refuses returns why the node cannot run the pod with the requests. It returns an empty mismatch if the node might run
@@ -178,20 +179,15 @@ func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch
 	if m := n.notSelected(pod); !m.none() {
 		return m
 	}
-	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
-		return mismatch{what: mismatchTaint, taint: taint}
-	}
-	return n.tooSmall(requests)
-}
-
-// lacks returns a mismatch if the node lacks a label with one of the keys.
-func (n newNode) lacks(keys []string) mismatch {
-	for _, key := range keys {
+	for _, key := range n.needs {
 		if !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists}) {
 			return mismatch{what: mismatchTopology, key: key}
 		}
 	}
-	return mismatch{}
+	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
+		return mismatch{what: mismatchTaint, taint: taint}
+	}
+	return n.tooSmall(requests)
 }
 
 // notSelected returns which part of the pod's node selector and required affinity excludes the node, or an empty
@@ -251,8 +247,11 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
 			return slices.ContainsFunc(req.Values, func(v string) bool { return v != n.notValue })
 		}
-		if n.open || nodegroups.IsPlaceLabel(req.Key) {
+		if n.open && len(n.vmLabels) == 0 || nodegroups.IsPlaceLabel(req.Key) {
 			return true
+		}
+		if n.open && n.vmLabels[req.Key] {
+			return req.Operator != corev1.NodeSelectorOpDoesNotExist
 		}
 	}
 	return satisfies(req, value, has)

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,8 @@ type Assessment struct {
 	requests   corev1.ResourceList
 	applicable []applicability // by the index of the regular pool
 	asks       bool            // the result of asksForBurst
+	// ownMismatch returns the result of Rule.ownMismatch, which is computed only once.
+	ownMismatch func() mismatch
 	burst      []assessed      // by the index of the burst pool
 }
 
@@ -47,9 +50,10 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 		groups := view.Pools[i].Groups
 		a.applicable[i] = make(applicability, len(groups))
 		for k := range groups {
-			a.applicable[i][k] = notApplicable(req.Pod, a.requests, nil, r.Pools.At(i), &groups[k])
+			a.applicable[i][k] = notApplicable(req.Pod, a.requests, nodesOf(r.Pools.At(i), &groups[k]))
 		}
 	}
+	a.ownMismatch = sync.OnceValue(func() mismatch { return r.ownMismatch(req.Pod, a, view) })
 	for i := range r.Pools.Burst() {
 		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].NodeTemplates), topology: missingTopology(req.Pod, &view.Pools[i])}
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -101,24 +102,35 @@ func (e *evaluation) onlyWhenFull(_ int, v Verdict) Verdict {
 	if e.a.asks {
 		return closed(reasonOnlyWhenFull, "the pod selects the burst pool itself")
 	}
-	if m := e.ownMismatch(); !m.none() {
+	if m := e.a.ownMismatch(); !m.none() {
 		return closed(reasonOnlyWhenFull, m.String())
 	}
 	return v
 }
 
 // ownMismatch returns a mismatch of the pod's own choice if the nodes of all regular pools have mismatches. Taints are
-// not the pod's choice. A pool without known node groups might run the pod.
-func (e *evaluation) ownMismatch() mismatch {
-	topology := topologyKeys(e.req.Pod)
+// not the pod's choice. Unlike a.applicable, ownMismatch expects that future nodes of a group have no labels that no VM
+// is known to have. A pool without known node groups might run the pod.
+func (r *Rule) ownMismatch(pod *corev1.Pod, a *Assessment, view *nodegroups.View) mismatch {
+	needs := slices.Concat(alike.TopologyKeys(pod))
+	var vmLabels map[string]bool
 	var own mismatch
-	for i, groups := range e.a.applicable {
+	for i, groups := range a.applicable {
 		if len(groups) == 0 {
 			return mismatch{}
 		}
 		for k, m := range groups {
-			if m.none() && len(topology) > 0 {
-				m = notApplicable(e.req.Pod, e.a.requests, topology, e.Pools.At(i), &e.view.Pools[i].Groups[k])
+			if g := &view.Pools[i].Groups[k]; m.none() && (len(needs) > 0 || len(g.NodeTemplates) == 0 || g.Open) {
+				if vmLabels == nil {
+					vmLabels = labelsOf(view.Pools[:r.Pools.Regular()])
+				}
+				m = notApplicable(pod, a.requests, func(yield func(newNode) bool) {
+					for n := range nodesOf(r.Pools.At(i), g) {
+						if n.needs, n.vmLabels = needs, vmLabels; !yield(n) {
+							return
+						}
+					}
+				})
 			}
 			if m.none() {
 				return m
@@ -131,18 +143,19 @@ func (e *evaluation) ownMismatch() mismatch {
 	return own
 }
 
-// topologyKeys returns labels that each node of the pod has, because of the pod's DoNotSchedule spread constraints and
-// required pod affinity.
-func topologyKeys(pod *corev1.Pod) []string {
-	var keys []string
-	for i := range pod.Spec.TopologySpreadConstraints {
-		if c := &pod.Spec.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
-			keys = append(keys, c.TopologyKey)
-		}
-	}
-	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil {
-		for i := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-			keys = append(keys, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[i].TopologyKey)
+// labelsOf returns the keys of all labels that nodes of the pools are known to have.
+func labelsOf(pools []nodegroups.Pool) map[string]bool {
+	keys := map[string]bool{}
+	for i := range pools {
+		for k := range pools[i].Groups {
+			for _, template := range pools[i].Groups[k].NodeTemplates {
+				for key := range template.Labels {
+					keys[key] = true
+				}
+				for _, key := range template.Varied {
+					keys[key] = true
+				}
+			}
 		}
 	}
 	return keys

@@ -160,6 +160,11 @@ func TestOnlyWhenFull(t *testing.T) {
 		{"a zone", full, dedicated, spread(corev1.LabelTopologyZone), ""},
 		{"a host", full, dedicated, near(corev1.LabelHostname), ""},
 		{"a selector, and a pool that can grow", vms(nodegroups.CanGrow, user), dedicated, selector("kubernetes.azure.com/managed", "false"), "node selector kubernetes.azure.com/managed=false"},
+		{"another label of the virtual node, and a pool that never had a node", full, unknown, selector("kubernetes.azure.com/managed", "false"), "node selector kubernetes.azure.com/managed=false"},
+		{"the absence of a label of VMs, and a pool that never had a node", full, unknown, affinity("agentpool", corev1.NodeSelectorOpDoesNotExist), "required node affinity"},
+		{"a selector of a pool that never had a node", full, unknown, selector("agentpool", "systempool"), ""},
+		{"a topologyKey that no VM has, and a pool that never had a node", full, unknown, spread("type"), "topologyKey type"},
+		{"no VM is known", unknown, unknown, selector("kubernetes.io/os", "linux"), ""},
 		{"a pool without groups", nodegroups.Pool{}, dedicated, selector("kubernetes.azure.com/managed", "false"), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
