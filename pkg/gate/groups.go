@@ -30,7 +30,7 @@ type Assessment struct {
 	asks       bool            // the result of asksForBurst
 	// ownMismatch returns the result of Rule.ownMismatch, which is computed only once.
 	ownMismatch func() mismatch
-	burst      []assessed      // by the index of the burst pool
+	burst       []assessed // by the index of the burst pool
 }
 
 // assessed has the reasons why the pods of an Assessment cannot use a burst pool.

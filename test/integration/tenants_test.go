@@ -76,7 +76,9 @@ func TestTenantsBurst(t *testing.T) {
 			hardened("exotic", "selector", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.azure.com/managed": "false"} }),
 			hardened("exotic", "absent", affine(devcluster.AgentPoolLabel, corev1.NodeSelectorOpDoesNotExist)),
 			hardened("exotic", "negated", affine(devcluster.ModeLabel, corev1.NodeSelectorOpNotIn, "user", "system")),
-			hardened("exotic", "large", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("31") }),
+			hardened("exotic", "large", func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("31")
+			}),
 			hardened("exotic", "spread", func(p *corev1.Pod) {
 				p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "kubernetes.azure.com/managed", WhenUnsatisfiable: corev1.DoNotSchedule}}
 			}),

@@ -48,10 +48,9 @@ type PoolPriorityArgs struct {
 	// virtual-kubelet node in no burst pool is never used.
 	Pools []Pool `json:"pools"`
 
-	// Tenants makes bursting an administrator's decision. With `true`, a burst pool without a `namespaceSelector` admits
-	// only namespaces with the label `poolpriority.dev/burst: Allowed` or `poolpriority.dev/burst-nodes: Allowed`. A pod
-	// waits for a VM if it would lose a protection in the pool (`burst.allow`). A pod also waits if its node selector,
-	// affinity or size rules out all VMs, unless its namespace has the label `poolpriority.dev/burst-nodes: Allowed`.
+	// Tenants makes bursting an administrator's decision. With `true`, only pods of labelled namespaces may burst. Without
+	// further labels, a pod waits for a VM if it would lose a protection (`burst.allow`), or if its node selector,
+	// affinity or size rules out all VMs.
 	Tenants bool `json:"tenants,omitempty"`
 
 	// Capacity sets how the states of regular pools are computed, and how long the gate holds pods. It has no effect
@@ -210,11 +209,8 @@ type Burst struct {
 	// namespaces may burst, or with `tenants`, pods of labelled namespaces.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Allow lists the protections that pods may lose in the pool if `tenants` is `true`: `NetworkPolicy` (the
-	// NetworkPolicies that select the pod) and `SecurityContext` (the settings that the namespace's restricted Pod
-	// Security requires, which Azure Container Instances ignores). The namespace labels
-	// `poolpriority.dev/network-policy-loss: Allowed` and `poolpriority.dev/security-context-loss: Allowed` allow the
-	// losses for one namespace.
+	// Allow lists the protections that pods may lose in the pool with `tenants`: `NetworkPolicy` (the NetworkPolicies that
+	// select the pod) and `SecurityContext` (the settings that restricted Pod Security requires).
 	Allow []Loss `json:"allow,omitempty"`
 
 	// Platform is the service that runs the pods. It determines which pods cannot burst. `Other` is any other virtual
