@@ -53,7 +53,8 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 			a.applicable[i][k] = notApplicable(req.Pod, a.requests, nodesOf(r.Pools.At(i), &groups[k]))
 		}
 	}
-	a.ownMismatch = sync.OnceValue(func() mismatch { return r.ownMismatch(req.Pod, a, view) })
+	pod := req.Pod
+	a.ownMismatch = sync.OnceValue(func() mismatch { return r.ownMismatch(pod, a, view) })
 	for i := range r.Pools.Burst() {
 		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].NodeTemplates), topology: missingTopology(req.Pod, &view.Pools[i])}
 	}

@@ -70,8 +70,8 @@ func (p *Pool) Limits() Limits { return p.limits }
 // OnACI reports whether the burst pool's pods run on Azure Container Instances.
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
 
-// Loses reports whether pods lose the protection in the burst pool. No virtual kubelet applies NetworkPolicies. Azure
-// Container Instances ignores the settings that restricted Pod Security requires.
+// Loses reports whether pods lose the protection in the burst pool. Virtual kubelets do not apply NetworkPolicies. The
+// connector of AKS's virtual nodes ignores the settings that restricted Pod Security requires.
 func (p *Pool) Loses(loss configv1.Loss) bool { return loss == configv1.LossNetworkPolicy || p.OnACI() }
 
 // StartWithin returns how long a pod in the burst pool may take to start; 0 means no limit.
