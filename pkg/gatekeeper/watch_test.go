@@ -19,6 +19,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -95,20 +96,36 @@ func TestTenants(t *testing.T) {
 		}, func() {}},
 	} {
 		w.verdict(p, "NetworkPolicyLost")
+		w.eventually(func() string {
+			if current := w.current(p); current == nil || current.Labels["app"] != p.Labels["app"] {
+				return "the informer has an older pod"
+			}
+			return ""
+		})
 		before := fmt.Sprint(w.SchedulerSignature(p))
 		d := w.Decide(p, Snapshot{}, gate.Wait{})
 		w.Hold(klog.Background(), p, &d, nil)
-		time.Sleep(50 * time.Millisecond)
+		held := w.clock.Now()
+		w.eventually(func() string { // the next sync without an event comes after published.Heartbeat
+			if w.clock.Since(held) < 15*time.Second {
+				return "the clock stands still"
+			}
+			return ""
+		})
 		if w.wasActivated("p") {
 			t.Errorf("before %s, the pod was requeued", tc.name)
 		}
 		tc.allow()
+		allowed := w.clock.Now()
 		w.eventually(func() string {
 			if !w.wasActivated("p") {
 				return "the pod was not requeued when " + tc.name
 			}
 			return ""
 		})
+		if took := w.clock.Since(allowed); took > published.Heartbeat*2/3 {
+			t.Errorf("the pod was requeued %v after %s", took, tc.name)
+		}
 		if before == fmt.Sprint(w.SchedulerSignature(p)) {
 			t.Errorf("%s: the pod's signature is that of a pod that may not burst", tc.name)
 		}
