@@ -36,7 +36,7 @@ func InGang(pod *corev1.Pod) bool {
 // when it lists pods and simulates Filter plugins. These include the priority and the autoscaler's own annotations. The
 // key also contains the result of Scheduler. If the nodes that the pod can use depend on other pods, on volumes, on
 // resource claims or on a gang, the key is empty.
-func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
+func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) string {
 	s := &pod.Spec
 	if InGang(pod) || len(s.ResourceClaims) > 0 {
 		return ""
@@ -74,27 +74,39 @@ func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 		}
 	}
 	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, nodeAffinity, s.Tolerations, ports, s.Priority, s.PreemptionPolicy,
-		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected))
+		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected, tenant))
 }
 
 // View returns a key of the pod's fields on which a gate.Assessment depends. The caller must also compare
 // Request.AzureFiles.
 func View(pod *corev1.Pod) string {
 	s := &pod.Spec
-	var spread []string
-	for i := range s.TopologySpreadConstraints {
-		if c := &s.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
-			spread = append(spread, c.TopologyKey)
-		}
-	}
-	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, requiredNodeAffinity(pod), s.Tolerations, spread,
+	spread, affinity := TopologyKeys(pod)
+	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, requiredNodeAffinity(pod), s.Tolerations, spread, affinity,
 		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
 }
 
+// TopologyKeys returns the keys of labels that the pod's nodes must have because of DoNotSchedule spread constraints, and
+// because of required pod affinity.
+func TopologyKeys(pod *corev1.Pod) (spread, affinity []string) {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		if c := &pod.Spec.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
+			spread = append(spread, c.TopologyKey)
+		}
+	}
+	if a := pod.Spec.Affinity; a != nil && a.PodAffinity != nil {
+		for _, term := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			affinity = append(affinity, term.TopologyKey)
+		}
+	}
+	return spread, affinity
+}
+
 // Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,
-// that determine whether the pod may use burst pools and how much of their budgets it uses.
-func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
-	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
+// that determine whether the pod may use burst pools and how much of their budgets it uses. tenant is the pod's
+// gate.Tenant.
+func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) any {
+	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
 }
 
 // Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,

@@ -241,7 +241,7 @@ func (e *explainer) waitsFor(reason string) string {
 // addHints adds advice for a pod that cannot burst.
 func (e *explainer) addHints() {
 	for _, v := range e.Pools {
-		if hint := gate.Lookup(v.Reason.Code).Hint; v.Verdict == verdictClosed && hint != "" && !slices.Contains(e.Advice, hint) {
+		if hint := gate.Hint(v.Reason.Code, e.published.pools.At(v.Rank), e.pod.Namespace); v.Verdict == verdictClosed && hint != "" && !slices.Contains(e.Advice, hint) {
 			e.Advice = append(e.Advice, hint)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,6 +198,7 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 			e.note("it is unknown whether burst pools accept pods of namespace %s: %v", e.pod.Namespace, err)
 		default:
 			e.request.NotSelected = p.pools.NotSelecting(namespace)
+			e.readTenant(ctx, c, namespace)
 		}
 	}
 	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
@@ -205,6 +207,22 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 			e.note("it is unknown whether the pod's volumes are Azure Files: %v", err)
 		}
 	}
+}
+
+// readTenant reads the NetworkPolicies of the pod's namespace if `tenants` is true.
+func (e *explainer) readTenant(ctx context.Context, c *cluster, namespace *corev1.Namespace) {
+	if !e.published.view.Args.Tenants {
+		return
+	}
+	list := &networkingv1.NetworkPolicyList{}
+	if err := c.list(ctx, list, namespace.Name, metav1.ListOptions{}); err != nil {
+		e.note("it is unknown whether NetworkPolicies select the pod: %v", err)
+	}
+	policies := make([]*networkingv1.NetworkPolicy, len(list.Items))
+	for i := range list.Items {
+		policies[i] = &list.Items[i]
+	}
+	e.request.Tenant = gate.TenantOf(namespace, gate.LostBy(e.pod, namespace, policies))
 }
 
 // azureFiles reports whether the pod claims persistent volumes and all these volumes are Azure Files. For a pod without

@@ -108,7 +108,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // resources are the resources that the server lists.
-var resources = []string{"pods", "nodes", "events", "configmaps", "deployments", "leases", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"}
+var resources = []string{"pods", "nodes", "events", "configmaps", "deployments", "leases", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs", "networkpolicies"}
 
 func (s *server) serveList(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
@@ -134,7 +134,7 @@ func (s *server) serveList(w http.ResponseWriter, r *http.Request) {
 }
 
 var listKinds = map[string]string{"pods": "PodList", "nodes": "NodeList", "events": "EventList", "configmaps": "ConfigMapList", "deployments": "DeploymentList", "leases": "LeaseList",
-	"replicasets": "ReplicaSetList", "statefulsets": "StatefulSetList", "daemonsets": "DaemonSetList", "jobs": "JobList", "cronjobs": "CronJobList"}
+	"replicasets": "ReplicaSetList", "statefulsets": "StatefulSetList", "daemonsets": "DaemonSetList", "jobs": "JobList", "cronjobs": "CronJobList", "networkpolicies": "NetworkPolicyList"}
 
 func nameOf(object runtime.Object) string {
 	m, _ := meta.Accessor(object)

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -23,8 +24,8 @@ const nodeNameField = "metadata.name"
 // mismatch is one reason why a node cannot run a pod. Its text is created only for display (String). An empty mismatch
 // means that the node might run the pod.
 type mismatch struct {
-	what   string // selector, affinity, taint or size; empty in an empty mismatch
-	key    string // the key of the selector, or the name of the resource
+	what   string // selector, affinity, topology, taint or size; empty in an empty mismatch
+	key    string // the key of the selector or of the topology, or the name of the resource
 	value  string // the value of the selector
 	taint  corev1.Taint
 	asked  apiresource.Quantity
@@ -34,6 +35,7 @@ type mismatch struct {
 const (
 	mismatchSelector = "selector"
 	mismatchAffinity = "affinity"
+	mismatchTopology = "topology"
 	mismatchTaint    = "taint"
 	mismatchSize     = "size"
 )
@@ -44,6 +46,8 @@ func (m *mismatch) String() string {
 		return "node selector " + m.key + "=" + m.value
 	case mismatchAffinity:
 		return "required node affinity"
+	case mismatchTopology:
+		return "topologyKey " + m.key
 	case mismatchTaint:
 		return "taint " + m.taint.ToString()
 	case mismatchSize:
@@ -56,23 +60,34 @@ func (m *mismatch) String() string {
 func (m *mismatch) none() bool { return m.what == "" }
 
 // notApplicable returns why none of the group's current and future nodes can run the pod with these requests. It
-// returns an empty mismatch if one of these nodes might run the pod.
-func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) mismatch {
+// returns an empty mismatch if one of these nodes might run the pod. It returns a taint only if there are only taints.
+func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, nodes iter.Seq[newNode]) mismatch {
 	var first mismatch
-	for i := range known.NodeTemplates {
-		s := &known.NodeTemplates[i]
-		m := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable, varied: s.Varied}.refuses(pod, requests)
+	for n := range nodes {
+		m := n.refuses(pod, requests)
 		if m.none() {
 			return m
 		}
-		if first.none() {
+		if first.none() || first.what == mismatchTaint {
 			first = m
 		}
 	}
-	if len(known.NodeTemplates) > 0 && !known.Open {
-		return first
+	return first
+}
+
+// nodesOf iterates over the kinds of nodes that the group has or might get.
+func nodesOf(p *pool.Pool, known *nodegroups.Group) iter.Seq[newNode] {
+	return func(yield func(newNode) bool) {
+		for i := range known.NodeTemplates {
+			s := &known.NodeTemplates[i]
+			if !yield(newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable, varied: s.Varied}) {
+				return
+			}
+		}
+		if len(known.NodeTemplates) == 0 || known.Open {
+			yield(futureNode(p, known))
+		}
 	}
-	return futureNode(p, known).refuses(pod, requests)
 }
 
 // futureNode returns a node that the group could get. It combines the pool's nodeSelector, the labels and taints that
@@ -151,6 +166,11 @@ type newNode struct {
 	open        bool                // the node may also have labels that are not listed
 	// If notKey is not empty, the node may have any value of the label notKey except notValue.
 	notKey, notValue string
+	// needs are the keys of further labels that the pod needs (alike.TopologyKeys).
+	needs []string
+	// vmLabels are the keys of all labels that VMs are known to have. If it is not empty, an open node may have only
+	// labels with these keys besides the listed ones.
+	vmLabels map[string]bool
 }
 
 // refuses returns why the node cannot run the pod with the requests. It returns an empty mismatch if the node might run
@@ -158,6 +178,11 @@ type newNode struct {
 func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch {
 	if m := n.notSelected(pod); !m.none() {
 		return m
+	}
+	for _, key := range n.needs {
+		if !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists}) {
+			return mismatch{what: mismatchTopology, key: key}
+		}
 	}
 	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
 		return mismatch{what: mismatchTaint, taint: taint}
@@ -222,8 +247,11 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
 			return slices.ContainsFunc(req.Values, func(v string) bool { return v != n.notValue })
 		}
-		if n.open || nodegroups.IsPlaceLabel(req.Key) {
+		if n.open && len(n.vmLabels) == 0 || nodegroups.IsPlaceLabel(req.Key) {
 			return true
+		}
+		if n.open && n.vmLabels[req.Key] {
+			return req.Operator != corev1.NodeSelectorOpDoesNotExist
 		}
 	}
 	return satisfies(req, value, has)

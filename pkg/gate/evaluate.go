@@ -89,6 +89,8 @@ func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, 
 var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
+	(*evaluation).losses,
+	(*evaluation).onlyWhenFull,
 	(*evaluation).template,
 	(*evaluation).spread,
 	(*evaluation).earlierPools,

@@ -93,6 +93,8 @@ type Request struct {
 	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.
 	// nil means that the gate does not check namespaces.
 	NotSelected []bool
+	// Tenant has the pod's protections, and whether the pod may ask for burst nodes. nil means that `tenants` is false.
+	Tenant *Tenant
 	// Snapshot counts the nodes of each regular pool in the scheduling cycle's snapshot, by the pool's index. The
 	// snapshot may be older than the view. nil means that the gate does not check the snapshot.
 	Snapshot []Nodes
@@ -117,7 +119,7 @@ func PlainPod() *corev1.Pod {
 
 // AutoscalerKey returns the alike.Autoscaler key of the request's pod.
 func (req *Request) AutoscalerKey() string {
-	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected)
+	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected, req.Tenant)
 }
 
 // Wait keeps the gate closed for a pod that may fit into an earlier pool after other pods have terminated.

@@ -660,7 +660,7 @@ func TestVariedLabel(t *testing.T) {
 		{map[string]string{"owner": "me", "disk": "hdd"}, "node selector disk=hdd"},
 		{map[string]string{"other": "x"}, "node selector other=x"},
 	} {
-		m := notApplicable(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}, nil, p, group)
+		m := notApplicable(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}, nil, nodesOf(p, group))
 		if got := m.String(); got != tc.want {
 			t.Errorf("%v: %q, want %q", tc.selector, got, tc.want)
 		}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,9 @@ type Assessment struct {
 	requests   corev1.ResourceList
 	applicable []applicability // by the index of the regular pool
 	asks       bool            // the result of asksForBurst
-	burst      []assessed      // by the index of the burst pool
+	// ownMismatch returns the result of Rule.ownMismatch, which is computed only once.
+	ownMismatch func() mismatch
+	burst       []assessed // by the index of the burst pool
 }
 
 // assessed has the reasons why the pods of an Assessment cannot use a burst pool.
@@ -49,9 +52,11 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 		groups := view.Pools[i].Groups
 		a.applicable[i] = make(applicability, len(groups))
 		for k := range groups {
-			a.applicable[i][k] = notApplicable(req.Pod, a.requests, r.Pools.At(i), &groups[k])
+			a.applicable[i][k] = notApplicable(req.Pod, a.requests, nodesOf(r.Pools.At(i), &groups[k]))
 		}
 	}
+	pod := req.Pod
+	a.ownMismatch = sync.OnceValue(func() mismatch { return r.ownMismatch(pod, a, view) })
 	for i := range r.Pools.Burst() {
 		p := r.Pools.At(i)
 		a.burst[i] = assessed{ineligible: ineligible(req, p, view.Pools[i].NodeTemplates), tooLarge: aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest),

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"slices"
+	"strings"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -74,8 +75,14 @@ var (
 		"it may burst if its topologySpreadConstraints with that topologyKey are removed or set to ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",
 		"change the part of the workload's template that the provider refuses")
-	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool whose namespaceSelector does not match the pod's namespace",
+	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool whose namespaceSelector (by default "+pool.BurstLabel+"="+pool.LabelAllowed+") does not match the pod's namespace",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
+	reasonNetworkPolicyLost = define(Lasting, "NetworkPolicyLost", "node(s) in a burst pool, which the pod may use without its NetworkPolicies only with the namespace label "+networkPolicyLabel+"="+pool.LabelAllowed,
+		byLabel(networkPolicyLabel)+", or in the pool, burst.allow: [NetworkPolicy]")
+	reasonSecurityContextLost = define(Lasting, "SecurityContextLost", "node(s) in a burst pool, which the pod may use without its securityContext only with the namespace label "+securityContextLabel+"="+pool.LabelAllowed,
+		byLabel(securityContextLabel)+", or in the pool, burst.allow: [SecurityContext]")
+	reasonOnlyWhenFull = define(Lasting, "OnlyWhenFull", "node(s) in a burst pool, which a pod that fits no VM may use only with the namespace label "+pool.BurstNodesLabel+"="+pool.LabelAllowed,
+		"it may burst without the node selector, affinity or size that rules out all VMs; "+byLabel(pool.BurstNodesLabel))
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
 		"it may burst if it requests no more than the pool's field largest allows")
 	reasonsUnsupported = defineUnsupported() // by the code of the aci.Feature
@@ -101,6 +108,14 @@ var (
 	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are cordoned or not ready", "")
 )
 
+// These labels of a namespace allow its pods to lose a protection in burst pools.
+const networkPolicyLabel, securityContextLabel = "poolpriority.dev/network-policy-loss", "poolpriority.dev/security-context-loss"
+
+// byLabel returns advice for the administrator. Tools replace NAME by the namespace.
+func byLabel(label string) string {
+	return "an administrator can allow it: kubectl label namespace NAME " + label + "=" + pool.LabelAllowed
+}
+
 func defineUnsupported() map[string]nodegroups.Reason {
 	reasons := map[string]nodegroups.Reason{}
 	for _, feature := range aci.Features() {
@@ -119,6 +134,15 @@ func Lookup(code string) Entry {
 		return table[i]
 	}
 	return Entry{}
+}
+
+// Hint returns advice for the user of a pod in the namespace to which the pool is closed for the reason, or "".
+func Hint(code string, p *pool.Pool, namespace string) string {
+	hint := Lookup(code).Hint
+	if code == reasonNamespaceNotSelected.Code && p.Burst.NamespaceSelector == nil {
+		hint = byLabel(pool.BurstLabel)
+	}
+	return strings.Replace(hint, " NAME ", " "+namespace+" ", 1)
 }
 
 // Reasons returns the rows for whose kind the function match returns true. Their reasons have no details.

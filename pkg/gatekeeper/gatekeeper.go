@@ -8,6 +8,7 @@ package gatekeeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,8 +89,9 @@ type Gatekeeper struct {
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
-	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
-	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
+	spaces    corelisters.NamespaceLister
+	policies  policies
+	leading   atomic.Bool // whether this scheduler is the leader; false in a standby
 
 	freedNodes freedNodes // nodes that may have free capacity for held pods
 
@@ -118,6 +120,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		declines: gate.NewDeclines(),
 		nodes:    factory.Nodes().Lister(),
 		pods:     factory.Pods().Lister(),
+		spaces:   factory.Namespaces().Lister(),
 		volumes:  newVolumes(config.Informers),
 		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce), last: map[bool]synced{}},
 		changed:  make(chan struct{}, 1),
@@ -160,7 +163,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 			return nil, err
 		}
 	}
-	if err := g.watch(); err != nil {
+	if err := errors.Join(g.watch(), g.watchPolicies(ctx)); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -266,7 +269,7 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 // volumes. SignPod adds the requests, the tolerations and the node constraints.
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
-	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
+	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant)
 	if breaker.CountsFailures(pod) {
 		return []any{signature, refusal.OwnerOf(pod)}
 	}
@@ -287,7 +290,7 @@ func (g *Gatekeeper) autoscalerKey(pod *v1.Pod) string {
 
 // eligibility returns a request with only the fields that decide which burst pools the pod may use.
 func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
-	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
+	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod), Tenant: g.tenant(pod)}
 }
 
 // request returns the gate's request for the pod at the time now. Computing the pod's autoscaler key takes longer than

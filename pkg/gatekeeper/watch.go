@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // watch adds event handlers for nodes, pods, volumes and namespaces to the scheduler's own informers.
@@ -90,10 +91,12 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	if !mayWait(pod) {
 		g.forget(pod.UID)
 		if pod.Spec.NodeName != "" && before.Spec.NodeName == "" {
-			g.providers.WarnOfDifferences(pod)
+			g.providers.WarnOfDifferences(pod, func(p *pool.Pool) []string { return g.lostBy(pod).In(p) })
 		}
 	} else if g.held.Update(before, pod, g.config.Clock.Now()) {
 		g.activate(klog.Background(), pod)
+	} else if g.config.Args.Tenants && !labels.Equals(before.Labels, pod.Labels) { // other NetworkPolicies may select the pod
+		g.lookFor(func(p *v1.Pod) bool { return p.UID == pod.UID })
 	}
 }
 
@@ -152,18 +155,16 @@ func (g *Gatekeeper) watchVolumes() error {
 	)
 }
 
-// watchNamespaces watches the labels of namespaces if a burst pool has a namespaceSelector.
+// watchNamespaces watches the labels of namespaces if a burst pool admits only some namespaces.
 func (g *Gatekeeper) watchNamespaces() error {
 	if !g.config.Pools.SelectsNamespaces() {
 		return nil
 	}
-	namespaces := g.config.Informers.Core().V1().Namespaces()
-	g.spaces = namespaces.Lister()
 	changed := func(obj any) {
 		name := obj.(*v1.Namespace).Name
 		g.lookFor(func(pod *v1.Pod) bool { return pod.Namespace == name })
 	}
-	return g.follow("namespaces", namespaces.Informer(), cache.ResourceEventHandlerFuncs{
+	return g.follow("namespaces", g.config.Informers.Core().V1().Namespaces().Informer(), cache.ResourceEventHandlerFuncs{
 		AddFunc: changed,
 		UpdateFunc: func(oldObj, newObj any) {
 			if !labels.Equals(oldObj.(*v1.Namespace).Labels, newObj.(*v1.Namespace).Labels) {
@@ -174,12 +175,9 @@ func (g *Gatekeeper) watchNamespaces() error {
 }
 
 // notSelected reports, by the pool's index, whether the pool's namespaceSelector excludes the pod's namespace. It
-// returns nil if no pool has a namespaceSelector. If the informer has not delivered the namespace yet, every selector
+// returns nil if all pools admit all namespaces. If the informer has not delivered the namespace yet, every selector
 // excludes the namespace.
 func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
-	if g.spaces == nil {
-		return nil
-	}
 	namespace, _ := g.spaces.Get(pod.Namespace) // nil if the informer does not have the namespace
 	return g.config.Pools.NotSelecting(namespace)
 }

@@ -1,16 +1,25 @@
 package gatekeeper
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -57,5 +66,129 @@ func TestNamespaceIsLabelled(t *testing.T) {
 	}
 	if fmt.Sprint(before) == fmt.Sprint(w.SchedulerSignature(p)) {
 		t.Error("the pod's signature is that of a pod that may not burst")
+	}
+}
+
+// TestTenants: with tenants, a pod that a NetworkPolicy selects is held. It is requeued when the NetworkPolicy is
+// deleted, when its labels change, and when the namespace allows the loss. In the last case, an event names the loss.
+func TestTenants(t *testing.T) {
+	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"poolpriority.dev/burst": "Allowed"}}}
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny", Namespace: "default"}, Spec: networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Tenants = true }, namespace, policy)
+	w.setStatus(3, 3)
+	w.run("namespaces", "networkpolicies")
+	w.Lead()
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
+	p.Labels = map[string]string{"app": "web"}
+	w.addPod(p)
+	policies := w.client.NetworkingV1().NetworkPolicies("default")
+	for _, tc := range []struct {
+		name        string
+		allow, undo func()
+	}{
+		{"the policy is deleted", func() { must.NoError(t, policies.Delete(t.Context(), "deny", metav1.DeleteOptions{})) },
+			func() { must.Do(t)(policies.Create(t.Context(), policy, metav1.CreateOptions{})) }},
+		{"the pod's labels change", func() { p = p.DeepCopy(); p.Labels["app"] = "other"; w.update(p) },
+			func() { p = p.DeepCopy(); p.Labels["app"] = "web"; w.update(p) }},
+		{"the namespace allows the loss", func() {
+			namespace.Labels["poolpriority.dev/network-policy-loss"] = "Allowed"
+			must.Do(t)(w.client.CoreV1().Namespaces().Update(t.Context(), namespace, metav1.UpdateOptions{}))
+		}, func() {}},
+	} {
+		w.verdict(p, "NetworkPolicyLost")
+		w.eventually(func() string {
+			if current := w.current(p); current == nil || current.Labels["app"] != p.Labels["app"] {
+				return "the informer has an older pod"
+			}
+			return ""
+		})
+		before := fmt.Sprint(w.SchedulerSignature(p))
+		d := w.Decide(p, Snapshot{}, gate.Wait{})
+		w.Hold(klog.Background(), p, &d, nil)
+		held := w.clock.Now()
+		w.eventually(func() string { // the next sync without an event comes after published.Heartbeat
+			if w.clock.Since(held) < 15*time.Second {
+				return "the clock stands still"
+			}
+			return ""
+		})
+		if w.wasActivated("p") {
+			t.Errorf("before %s, the pod was requeued", tc.name)
+		}
+		tc.allow()
+		allowed := w.clock.Now()
+		w.eventually(func() string {
+			if !w.wasActivated("p") {
+				return "the pod was not requeued when " + tc.name
+			}
+			return ""
+		})
+		if took := w.clock.Since(allowed); took > published.Heartbeat*2/3 {
+			t.Errorf("the pod was requeued %v after %s", took, tc.name)
+		}
+		if before == fmt.Sprint(w.SchedulerSignature(p)) {
+			t.Errorf("%s: the pod's signature is that of a pod that may not burst", tc.name)
+		}
+		tc.undo()
+	}
+	must.Do(t)(w.client.CoreV1().Nodes().Create(t.Context(), burstNode("virtual"), metav1.CreateOptions{}))
+	w.eventually(func() string {
+		if _, err := w.nodes.Get("virtual"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	p = p.DeepCopy()
+	p.Spec.NodeName = "virtual"
+	w.update(p)
+	w.eventually(func() string {
+		select {
+		case event := <-w.recorder.Events:
+			if strings.Contains(event, "RunsDifferently in burst pool aci, Azure Container Instances runs the pod without the NetworkPolicy deny") {
+				return ""
+			}
+			return "the last event is " + event
+		default:
+			return "no event names the NetworkPolicy"
+		}
+	})
+}
+
+// TestUnreadPolicies: without the right to read NetworkPolicies, the gatekeeper runs. With tenants, it holds all pods,
+// unless they may lose their NetworkPolicies.
+func TestUnreadPolicies(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		tenants bool
+		allow   []configv1.Loss
+		want    string
+	}{
+		{"without tenants", false, nil, "Open"},
+		{"with tenants", true, nil, "NetworkPolicyLost"},
+		{"with tenants, and the pool allows the loss", true, []configv1.Loss{configv1.LossNetworkPolicy}, "Open"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			client := fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"poolpriority.dev/burst": "Allowed"}}})
+			var tries atomic.Int32
+			client.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+				tries.Add(1)
+				return true, nil, apierrors.NewForbidden(networkingv1.Resource("networkpolicies"), "", errors.New("no right"))
+			})
+			w := newWorldOf(t, client, func(args *configv1.PoolPriorityArgs) {
+				args.Tenants, args.Pools[2].Burst.Allow = tc.tenants, tc.allow
+			}, nil)
+			w.setStatus(3, 3)
+			w.run("namespaces")
+			w.verdict(pod("p"), tc.want)
+			if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; tc.want != "Open" && !strings.Contains(v.Reason.Detail, "cannot read") {
+				t.Errorf("the detail is %q", v.Reason.Detail)
+			}
+			w.eventually(func() string {
+				if tries.Load() == 0 {
+					return "the NetworkPolicies were not listed"
+				}
+				return ""
+			})
+		})
 	}
 }

@@ -19,6 +19,12 @@ const (
 	BurstNever = "Never"
 	// BurstAlways is the value of BurstAnnotation that skips the check whether a virtual kubelet can run the pod.
 	BurstAlways = "Always"
+
+	// These labels of a namespace have the value LabelAllowed. With BurstLabel, the pods of the namespace may burst if
+	// tenants is true. With BurstNodesLabel, they may also ask for burst nodes by themselves.
+	BurstLabel      = BurstAnnotation
+	BurstNodesLabel = "poolpriority.dev/burst-nodes"
+	LabelAllowed    = "Allowed"
 )
 
 // maxBurstValue bounds how many bytes of BurstAnnotation's value are used.
@@ -30,6 +36,11 @@ func BurstValue(pod *corev1.Pod) string {
 	return value[:min(len(value), maxBurstValue)]
 }
 
+// Allowed reports whether the namespace has the label with the value LabelAllowed. namespace may be nil.
+func Allowed(namespace *corev1.Namespace, label string) bool {
+	return namespace != nil && namespace.Labels[label] == LabelAllowed
+}
+
 // Limits is the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes of memory. 0 means no limit.
 type Limits struct {
 	Pods             int
@@ -37,11 +48,18 @@ type Limits struct {
 }
 
 // prepareBurst precomputes the fields of a burst pool that every scheduling cycle reads.
-func (p *Pool) prepareBurst() error {
+func (p *Pool) prepareBurst(tenants bool) error {
 	if p.Burst.NamespaceSelector != nil {
-		var err error
-		if p.namespaces, err = metav1.LabelSelectorAsSelector(p.Burst.NamespaceSelector); err != nil {
+		selector, err := metav1.LabelSelectorAsSelector(p.Burst.NamespaceSelector)
+		if err != nil {
 			return fmt.Errorf("parsing the namespace selector of pool %q: %w", p.Name, err)
+		}
+		p.admits = func(namespace *corev1.Namespace) bool {
+			return namespace != nil && selector.Matches(labels.Set(namespace.Labels))
+		}
+	} else if tenants {
+		p.admits = func(namespace *corev1.Namespace) bool {
+			return Allowed(namespace, BurstLabel) || Allowed(namespace, BurstNodesLabel)
 		}
 	}
 	budget := p.Burst.Budget()
@@ -61,6 +79,10 @@ func (p *Pool) Limits() Limits { return p.limits }
 // OnACI reports whether the burst pool's pods run on Azure Container Instances.
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
 
+// Loses reports whether pods lose the protection in the burst pool. Virtual kubelets do not apply NetworkPolicies. The
+// connector of AKS's virtual nodes ignores the settings that restricted Pod Security requires.
+func (p *Pool) Loses(loss configv1.Loss) bool { return loss == configv1.LossNetworkPolicy || p.OnACI() }
+
 // StartWithin returns how long a pod in the burst pool may take to start; 0 means no limit.
 func (p *Pool) StartWithin() time.Duration {
 	if p.Burst.StartWithin == nil {
@@ -69,20 +91,19 @@ func (p *Pool) StartWithin() time.Duration {
 	return p.Burst.StartWithin.Duration
 }
 
-// SelectsNamespaces reports whether any burst pool has a namespaceSelector.
+// SelectsNamespaces reports whether any burst pool admits only some namespaces.
 func (l List) SelectsNamespaces() bool { return l.selective }
 
-// NotSelecting reports, by the pool's index, whether a burst pool's namespaceSelector excludes the namespace. An
-// unknown namespace (nil) is excluded. NotSelecting returns nil if no pool has a namespaceSelector.
+// NotSelecting reports, by the pool's index, whether a burst pool's namespaceSelector, or its default with tenants,
+// excludes the namespace. An unknown namespace (nil) is excluded. NotSelecting returns nil if all pools admit all
+// namespaces.
 func (l List) NotSelecting(namespace *corev1.Namespace) []bool {
 	if !l.SelectsNamespaces() {
 		return nil
 	}
 	not := make([]bool, len(l.pools))
 	for i := range l.pools {
-		if selector := l.pools[i].namespaces; selector != nil {
-			not[i] = namespace == nil || !selector.Matches(labels.Set(namespace.Labels))
-		}
+		not[i] = l.pools[i].admits != nil && !l.pools[i].admits(namespace)
 	}
 	return not
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,6 +57,23 @@ func TestNotSelecting(t *testing.T) {
 		if got := [4]bool(list.NotSelecting(tc.namespace)); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
+	}
+	tenants := must.Get(ListOf(&configv1.PoolPriorityArgs{Tenants: true, Pools: []configv1.Pool{
+		{Name: "user", NodeSelector: selector("team", "user")},
+		{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}},
+		{Name: "a", NodeSelector: selector("team", "a"), Burst: &configv1.Burst{NamespaceSelector: selector("team", "a")}},
+	}}))(t)
+	for labels, want := range map[string][3]bool{
+		"poolpriority.dev/burst=Allowed": {false, false, true}, "poolpriority.dev/burst-nodes=Allowed": {false, false, true},
+		"poolpriority.dev/burst=Never": {false, true, true}, "poolpriority.dev/network-policy-loss=Allowed": {false, true, true}, "team=a": {false, true, false},
+	} {
+		key, value, _ := strings.Cut(labels, "=")
+		if got := [3]bool(tenants.NotSelecting(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{key: value}}})); got != want {
+			t.Errorf("with tenants, %s: %v, want %v", labels, got, want)
+		}
+	}
+	if got := [3]bool(tenants.NotSelecting(nil)); got != [3]bool{false, true, true} || !tenants.SelectsNamespaces() {
+		t.Errorf("with tenants, not known: %v", got)
 	}
 	all, err := ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}}}})
 	if err != nil || all.NotSelecting(nil) != nil {

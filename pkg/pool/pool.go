@@ -37,9 +37,9 @@ const Excluded Rank = -1
 // Pool is an entry of the list. It must not be changed.
 type Pool struct {
 	configv1.Pool
-	selector   labels.Selector
-	namespaces labels.Selector // the namespaceSelector of a burst pool; nil selects all namespaces
-	limits     Limits          // the budget of a burst pool
+	selector labels.Selector
+	admits   func(*corev1.Namespace) bool // whether pods of the namespace may use the burst pool; nil admits all
+	limits   Limits                       // the budget of a burst pool
 	// Graces has the pool's own graces. A grace that the pool does not set has the value that applies to all pools.
 	Graces Graces
 	// installation is the name of the list's installation.
@@ -67,7 +67,7 @@ func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
 type List struct {
 	pools     []Pool
 	regular   int
-	selective bool // whether any burst pool has a namespaceSelector
+	selective bool // whether any burst pool admits only some namespaces
 	// installation is the name of the installation that the list belongs to.
 	installation string
 }
@@ -85,10 +85,10 @@ func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 		l.pools[i] = Pool{Pool: *p, selector: selector, installation: l.installation, Graces: gracesOf(p, &args.Capacity)}
 		if p.Burst == nil {
 			l.regular++
-		} else if err := l.pools[i].prepareBurst(); err != nil {
+		} else if err := l.pools[i].prepareBurst(args.Tenants); err != nil {
 			return List{}, err
 		}
-		l.selective = l.selective || l.pools[i].namespaces != nil
+		l.selective = l.selective || l.pools[i].admits != nil
 	}
 	return l, nil
 }

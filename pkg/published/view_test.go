@@ -138,6 +138,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Declined":           "declines",
 		"Request.AzureFiles":         "the API: the volumes that the pod claims",
 		"Request.NotSelected":        "the API: the pod's namespace",
+		"Request.Tenant":             "the API: the pod's namespace and its NetworkPolicies",
 		"Request.Snapshot":           "nobody: it is of one scheduling cycle, and the pod's condition says when it was what held the pod",
 		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
 		"Request.Burst":              "burst",

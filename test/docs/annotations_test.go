@@ -14,12 +14,12 @@ import (
 // version and an index.
 var notAnnotations = []string{"poolpriority.dev/", "poolpriority.dev/gate", "poolpriority.dev/v1alpha1", "poolpriority.dev/controller"}
 
-// TestAnnotations: docs/configuration.md has each of our annotations.
+// TestAnnotations: docs/configuration.md has each of our annotations and labels.
 func TestAnnotations(t *testing.T) {
 	page := must.Get(markdown.Read(root, "docs/configuration.md"))(t)
 	documented := map[string]int{}
 	for _, table := range page.Tables {
-		if table.Header[0] != "annotation" {
+		if table.Header[0] != "annotation" && table.Header[0] != "label" {
 			continue
 		}
 		for _, row := range table.Rows {
@@ -39,7 +39,7 @@ func TestAnnotations(t *testing.T) {
 		}
 		found++
 		if documented[name] == 0 {
-			t.Errorf("docs/configuration.md has no annotation %s (%s)", name, path)
+			t.Errorf("docs/configuration.md has no annotation or label %s (%s)", name, path)
 		}
 	})
 	if found < 5 {

@@ -198,7 +198,7 @@ type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 // ours decides with the code under test.
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
-	kind := alike.Autoscaler(pod, false, nil)
+	kind := alike.Autoscaler(pod, false, nil, nil)
 	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since,
 		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
@@ -274,7 +274,7 @@ func (p *player) decide(open opener) {
 			continue
 		}
 		if why = p.because(pod, why); why == "Open" || why == "Believed" {
-			if kind := alike.Autoscaler(pod, false, nil); !judged[kind] {
+			if kind := alike.Autoscaler(pod, false, nil, nil); !judged[kind] {
 				judged[kind] = true
 				p.evaluate(pod)
 			}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -18,8 +19,9 @@ const maxWarned = 5000
 const reasonDifferently = "RunsDifferently"
 
 // WarnOfDifferences writes an event on a pod that was just bound to a burst node. The event lists the features of the
-// pod that the burst pool's provider ignores. Only one pod of each owner gets the event.
-func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
+// pod that the burst pool's provider ignores, and the protections that the pod loses in the pool (lost). Only one pod
+// of each owner gets the event.
+func (p *Providers) WarnOfDifferences(pod *v1.Pod, lost func(*pool.Pool) []string) {
 	if !p.config.Leading() {
 		return // the leader writes the event
 	}
@@ -31,8 +33,11 @@ func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if !p.config.Pools.IsBurst(i) {
 		return
 	}
-	pool := p.config.Pools.At(i)
-	without := aci.Differences(pod, aci.PlatformOf(pool.OnACI(), aci.IsV2(node.Labels)))
+	in, service := p.config.Pools.At(i), "Azure Container Instances"
+	if !in.OnACI() {
+		service = "the virtual kubelet"
+	}
+	without := append(lost(in), aci.Differences(pod, aci.PlatformOf(in.OnACI(), aci.IsV2(node.Labels)))...)
 	if len(without) == 0 {
 		return
 	}
@@ -40,6 +45,6 @@ func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if _, told := p.warned.Get(owner); !told {
 		p.warned.Add(owner, nil)
 		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding",
-			"in burst pool %s, Azure Container Instances runs the pod without %s", pool.Name, strings.Join(without, "; without "))
+			"in burst pool %s, %s runs the pod without %s", in.Name, service, strings.Join(without, "; without "))
 	}
 }

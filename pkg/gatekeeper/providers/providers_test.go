@@ -84,7 +84,8 @@ func TestRunsDifferently(t *testing.T) {
 		}
 		return p
 	}
-	p.WarnOfDifferences(bound("standby", "virtual", "web", false)) // this scheduler is not the leader yet
+	nothing := func(*pool.Pool) []string { return nil }
+	p.WarnOfDifferences(bound("standby", "virtual", "web", false), nothing) // this scheduler is not the leader yet
 	leads = true
 	for _, tc := range []struct {
 		pod  *v1.Pod
@@ -98,7 +99,7 @@ func TestRunsDifferently(t *testing.T) {
 		{bound("of-another", "virtual", "api", false), true},
 		{bound("bare", "virtual", "", false), true},
 	} {
-		p.WarnOfDifferences(tc.pod)
+		p.WarnOfDifferences(tc.pod, nothing)
 		select {
 		case event := <-recorder.Events:
 			if !tc.want || !strings.Contains(event, "Warning RunsDifferently in burst pool aci, Azure Container Instances runs the pod without subPath") {
@@ -109,5 +110,9 @@ func TestRunsDifferently(t *testing.T) {
 				t.Errorf("%s: no event", tc.pod.Name)
 			}
 		}
+	}
+	p.WarnOfDifferences(bound("selected", "virtual", "selected", true), func(in *pool.Pool) []string { return []string{"the NetworkPolicy of " + in.Name} })
+	if event, want := <-recorder.Events, "in burst pool aci, Azure Container Instances runs the pod without the NetworkPolicy of aci"; !strings.Contains(event, want) {
+		t.Errorf("event %q, want %q", event, want)
 	}
 }

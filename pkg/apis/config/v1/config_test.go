@@ -2,6 +2,7 @@ package v1
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func decodeArgs(args string) (*PoolPriorityArgs, error) {
 func TestDefaults(t *testing.T) {
 	args := must.Get(decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]"))(t)
 	c := args.Capacity
-	if args.Order != OrderStrict || c.ClusterAutoscalerStatus != "kube-system/cluster-autoscaler-status" ||
+	if args.Order != OrderStrict || args.Tenants || c.ClusterAutoscalerStatus != "kube-system/cluster-autoscaler-status" ||
 		c.StaleAfter.Duration != 3*time.Minute || c.UnknownGrace.Duration != 15*time.Minute || c.ProvisionGrace.Duration != 15*time.Minute ||
 		c.BackoffGrace.Duration != 2*time.Minute || c.DeclineGrace.Duration != time.Minute {
 		t.Errorf("defaulted arguments: %+v, %+v", args, c)
@@ -52,13 +53,18 @@ pools:
     platform: Other
     largest: {cpu: "4", memory: 16Gi}
     startWithin: 0s
+    allow: [NetworkPolicy, SecurityContext]
 scaleIn: {others: true}
+tenants: true
 `)
 	must.NoError(t, err)
 	if errs := Validate(args); len(errs) > 0 {
 		t.Errorf("Validate() = %v", errs)
 	}
 	silent, told := args.Pools[1].Burst, args.Pools[2].Burst
+	if !args.Tenants || len(silent.Allow) > 0 || !slices.Equal(told.Allow, []Loss{LossNetworkPolicy, LossSecurityContext}) {
+		t.Errorf("tenants: %v, allowed: %v and %v", args.Tenants, silent.Allow, told.Allow)
+	}
 	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Budget() != (BurstLimits{}) {
 		t.Errorf("defaulted burst pool: %+v", silent)
 	}

@@ -48,6 +48,11 @@ type PoolPriorityArgs struct {
 	// virtual-kubelet node in no burst pool is never used.
 	Pools []Pool `json:"pools"`
 
+	// Tenants makes bursting an administrator's decision. With `true`, only pods of labelled namespaces may burst. Without
+	// further labels, a pod waits for a VM if it would lose a protection (`burst.allow`), or if its node selector,
+	// affinity or size rules out all VMs.
+	Tenants bool `json:"tenants,omitempty"`
+
 	// Capacity sets how the states of regular pools are computed, and how long the gate holds pods. It has no effect
 	// without a burst pool.
 	Capacity Capacity `json:"capacity,omitempty"`
@@ -201,8 +206,12 @@ type Burst struct {
 	Limits *BurstLimits `json:"limits,omitempty"`
 
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
-	// namespaces may burst.
+	// namespaces may burst, or with `tenants`, pods of labelled namespaces.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// Allow lists the protections that pods may lose in the pool with `tenants`: `NetworkPolicy` (the NetworkPolicies that
+	// select the pod) and `SecurityContext` (the settings that restricted Pod Security requires).
+	Allow []Loss `json:"allow,omitempty"`
 
 	// Platform is the service that runs the pods. It determines which pods cannot burst. `Other` is any other virtual
 	// kubelet, which runs all pods except pods of DaemonSets and static pods.
@@ -233,6 +242,16 @@ const (
 	PlatformACI Platform = "AzureContainerInstances"
 	// PlatformOther is any other virtual kubelet.
 	PlatformOther Platform = "Other"
+)
+
+// Loss is a protection that pods may lose in a burst pool.
+type Loss string
+
+const (
+	// LossNetworkPolicy is the loss of the NetworkPolicies that select the pod.
+	LossNetworkPolicy Loss = "NetworkPolicy"
+	// LossSecurityContext is the loss of the settings that restricted Pod Security requires.
+	LossSecurityContext Loss = "SecurityContext"
 )
 
 // BurstLimits are a burst pool's budget. A field that is not set limits nothing.

@@ -160,6 +160,9 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 		errs = append(errs, validateSelector(burst.NamespaceSelector, p.Child("namespaceSelector"),
 			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; to allow all namespaces, remove it")...)
 	}
+	for i, loss := range burst.Allow {
+		errs = oneOf(errs, p.Child("allow").Index(i), loss, LossNetworkPolicy, LossSecurityContext)
+	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
 	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
 	errs = append(errs, validateDurations(p, []duration{

@@ -31,6 +31,11 @@ func (in *Burst) DeepCopyInto(out *Burst) {
 		*out = new(metav1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Allow != nil {
+		in, out := &in.Allow, &out.Allow
+		*out = make([]Loss, len(*in))
+		copy(*out, *in)
+	}
 	if in.Largest != nil {
 		in, out := &in.Largest, &out.Largest
 		*out = make(corev1.ResourceList, len(*in))
