@@ -108,22 +108,21 @@ func (e *env) leastRights() {
 // holdsFor waits until the policies are in effect for the accounts of the namespace whose names have the prefix.
 func (e *env) holdsFor(namespace, prefix string) {
 	e.Helper()
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	for _, forbidden := range []struct {
 		account string
 		do      func(kubernetes.Interface) error
 	}{
 		{devcluster.ControllerName, func(c kubernetes.Interface) error {
-			_, err := c.CoreV1().Nodes().Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryRun)
+			_, err := c.CoreV1().Nodes().Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryCreate)
 			return err
 		}},
 		{devcluster.ControllerName, func(c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods(metav1.NamespaceSystem).Create(e.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}, dryRun)
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}, dryCreate)
 			return err
 		}},
 		{devcluster.SchedulerName, func(c kubernetes.Interface) error {
-			_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(e.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryRun)
+			_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(e.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryCreate)
 			return err
 		}},
 	} {

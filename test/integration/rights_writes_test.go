@@ -41,8 +41,8 @@ func TestSchedulersWrites(t *testing.T) {
 	e.applyPolicies("least-rights")
 	scheduler, controller := e.withAllRights(ns, devcluster.SchedulerName), e.withAllRights(ns, devcluster.ControllerName)
 	for name, attempts := range map[string][]attempt{
-		"pods": e.podWrites(scheduler), "bindings": e.bindings(scheduler), "configmaps": e.configMapWrites(scheduler),
-		"claims": e.claimWrites(scheduler), "volumes": e.volumeWrites(scheduler), "evictions and leases": e.evictions(controller),
+		"pods": e.podWrites(scheduler), "bindings": e.bindingWrites(scheduler), "configmaps": e.configMapWrites(scheduler),
+		"claims": e.claimWrites(scheduler), "volumes": e.volumeWrites(scheduler), "evictions and leases": e.controllerWrites(controller),
 	} {
 		t.Run(name, func(t *testing.T) { e.tries(t, attempts) })
 	}
@@ -106,7 +106,7 @@ func (e *env) podWrites(scheduler kubernetes.Interface) []attempt {
 	}
 }
 
-func (e *env) bindings(scheduler kubernetes.Interface) []attempt {
+func (e *env) bindingWrites(scheduler kubernetes.Interface) []attempt {
 	binding := func(namespace string, annotations map[string]string) *corev1.Binding {
 		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pending", Annotations: annotations}, Target: corev1.ObjectReference{Kind: "Node", Name: e.nodesOf("userpool")[0].Name}}
 	}
@@ -201,7 +201,7 @@ func (e *env) volumeWrites(scheduler kubernetes.Interface) []attempt {
 	}
 }
 
-func (e *env) evictions(controller kubernetes.Interface) []attempt {
+func (e *env) controllerWrites(controller kubernetes.Interface) []attempt {
 	evict := func(namespace string, options metav1.DeleteOptions) func() error {
 		return func() error {
 			options.DryRun = dryRun
