@@ -19,11 +19,11 @@ import (
 
 const emergency = root + "/manifests/emergency/kube-scheduler.yaml"
 
-// TestEmergency: while our scheduler is gone, pods that run stay, and new pods wait. Kubernetes' own scheduler with the
+// TestEmergencyScheduler: while our scheduler is gone, pods that run stay, and new pods wait. Kubernetes' own scheduler with the
 // configuration of manifests/emergency does nothing while our scheduler has the lease. When our scheduler is gone, it
 // binds the pods to VMs, and not to the virtual node, even if they tolerate its own taint. When our scheduler is back,
 // it waits for the lease.
-func TestEmergency(t *testing.T) {
+func TestEmergencyScheduler(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	const config = "testdata/fixed.yaml"
