@@ -328,6 +328,7 @@ func (e *env) allThatOursDo() {
 		}
 		return ""
 	})
+	e.bindsVolumes()
 	e.notDenied(e.scheduler, controller)
 }
 

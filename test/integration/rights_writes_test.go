@@ -2,7 +2,10 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -15,6 +18,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 var (
@@ -222,4 +226,66 @@ func (e *env) controllerWrites(controller kubernetes.Interface) []attempt {
 		{"the default scheduler's lease", leases, lease(metav1.NamespaceSystem, "kube-scheduler")},
 		{"its own lease", "", lease(devcluster.SchedulerNamespace, "pool-priority-controller")},
 	}
+}
+
+const volumes = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: NAME}
+provisioner: PROVISIONER
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: NAME}
+spec: {storageClassName: CLASS, capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /a}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: NAME, namespace: default}
+spec: {storageClassName: NAME, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: default, labels: {app: NAME}}
+spec:
+  schedulerName: pool-priority-scheduler
+  nodeSelector: {kubernetes.io/os: linux}
+  containers: [{name: web, image: web, volumeMounts: [{name: data, mountPath: /data}]}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
+`
+
+// bindsVolumes checks that the scheduler gives a claim a free volume, and asks for a new volume where there is none.
+func (e *env) bindsVolumes() {
+	e.Helper()
+	for name, replace := range map[string][]string{
+		"free-volume": {"PROVISIONER", "kubernetes.io/no-provisioner", "CLASS", "free-volume", "NAME", "free-volume"},
+		"new-volume":  {"PROVISIONER", "example.com/nobody", "CLASS", "another", "NAME", "new-volume"},
+	} {
+		if out, err := e.kubectl("", strings.NewReplacer(replace...).Replace(volumes), "apply", "-f", "-"); err != nil {
+			e.Fatal(name, out)
+		}
+	}
+	e.Eventually(20*time.Second, func() string {
+		bound := must.Get(e.Client.CoreV1().Pods(namespace).Get(e.ctx, "free-volume", metav1.GetOptions{}))(e)
+		claim := must.Get(e.Client.CoreV1().PersistentVolumeClaims(namespace).Get(e.ctx, "new-volume", metav1.GetOptions{}))(e)
+		if node := claim.Annotations["volume.kubernetes.io/selected-node"]; bound.Spec.NodeName == "" || node == "" {
+			return fmt.Sprintf("the pod is on %q: %v; the new volume is for node %q", bound.Spec.NodeName, bound.Status.Conditions, node)
+		}
+		return ""
+	})
+}
+
+// TestWithoutVolumes: with the chart's volumes: false, the scheduler starts and binds pods. No request is forbidden.
+func TestWithoutVolumes(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage, "--set=volumes=false", "--show-only", "templates/rbac.yaml")
+	if err != nil {
+		t.Fatal(out)
+	}
+	e.rbac = kustomization(t, "resources: [rbac.yaml, namespace.yaml]\n", map[string]string{"rbac.yaml": out, "namespace.yaml": string(must.ReadFile(t, rbac+"/namespace.yaml"))})
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 1, "100m"))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 1})
 }
