@@ -34,10 +34,10 @@ func (h *harness) addNodes(nodes ...*st.NodeWrapper) {
 	}
 }
 
-// aks is the configuration for AKS, but for the limits of its burst pool.
+// aks is the configuration for AKS, but for the limits and the largest pod of its burst pool.
 func aks(t testing.TB) *schedconfig.KubeSchedulerConfiguration {
 	cfg := loadConfig(t, "../../manifests/overlays/aks/config.yaml")
-	setBurst(cfg, func(b *configv1.Burst) { b.Limits = nil })
+	setBurst(cfg, func(b *configv1.Burst) { b.Limits, b.Largest = nil, nil })
 	return cfg
 }
 

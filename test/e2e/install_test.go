@@ -198,7 +198,7 @@ configMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]
 
 // withBudget returns the change that limits the pods on the virtual node.
 func withBudget(n int) []string {
-	return []string{"limits: {pods: 200}", fmt.Sprintf("limits: {pods: %d}", n)}
+	return []string{"limits: {pods: 200,", fmt.Sprintf("limits: {pods: %d,", n)}
 }
 
 // burst creates five pods more than fill the VMs and the budget, and waits until 20 of them are bound.

@@ -373,7 +373,7 @@ func BenchmarkLoad(b *testing.B) {
 	fmt.Printf("\n%d nodes, %d waiting pods, %g updates a second\n%-24s %-26s  p50 ms  p99 ms  not bound  bound/s  more attempts  CPU ms a pod  idle\n",
 		*nodeCount, *waitingCount, *updateRate, "scheduler", "measured")
 	for _, l.scheduler = range []string{devcluster.SchedulerName, corev1.DefaultSchedulerName} {
-		config := aksConfig
+		config := replaced(b, aksConfig, "enableProfiling: false", "enableProfiling: true") // for the block profile
 		if !l.ours() {
 			config = "testdata/throughput/default.yaml"
 		}

@@ -34,7 +34,7 @@ func without(t *testing.T, config, text string) string {
 	return replaced(t, config, text, "")
 }
 
-func replaced(t *testing.T, config, old, new string) string {
+func replaced(t testing.TB, config, old, new string) string {
 	t.Helper()
 	data := must.ReadFile(t, config)
 	changed := strings.Replace(string(data), old, new, 1)

@@ -77,8 +77,13 @@ func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage}, args...)...)
 }
 
-// anyNamespace matches the expression by which a policy recognizes one of our accounts in any namespace.
-var anyNamespace = regexp.MustCompile(`username\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)`)
+// ofAccount matches the expression by which a policy recognizes one of our accounts: with kustomize in any namespace, with
+// Helm in the release's.
+var ofAccount = regexp.MustCompile(`username(\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)| == 'system:serviceaccount:[a-z0-9-]+:([a-z-]+)')`)
+
+// clusterScoped are the kinds that kustomize does not know to be cluster-scoped. The API server ignores the namespace that
+// kustomize gives them.
+var clusterScoped = []string{"FlowSchema", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 // configOf returns the configuration in the Deployment's pod template.
 func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deployment string) string {
@@ -97,8 +102,8 @@ func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deplo
 	return ""
 }
 
-// plain returns the objects as YAML, without the differences that are allowed: labels, the image's tag, and the format
-// of the configuration.
+// plain returns the objects as YAML, without the differences that are allowed: labels, the image's tag, the format of the
+// configuration, and the namespace of the accounts in policies.
 func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -111,12 +116,12 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 			must.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
 			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
 		}
-		if object.GetKind() == "FlowSchema" { // kustomize gives it a namespace, which the API server ignores
+		if slices.Contains(clusterScoped, object.GetKind()) {
 			object.SetNamespace("")
-			key = "FlowSchema /" + object.GetName()
+			key = object.GetKind() + " /" + object.GetName()
 		}
 		text := must.Get(yaml.Marshal(object.Object))(t)
-		all[key] = strings.ReplaceAll(string(text), "image: registry.example.com/pool-priority-scheduler:v0.1.0-kubernetes1.35", "image: pool-priority-scheduler")
+		all[key] = strings.ReplaceAll(ofAccount.ReplaceAllString(string(text), "username == $2$3"), "image: registry.example.com/pool-priority-scheduler:v0.1.0-kubernetes1.35", "image: pool-priority-scheduler")
 	}
 	return all
 }
@@ -213,14 +218,12 @@ func TestChart(t *testing.T) {
 			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
 		}
 	}
-	// The chart knows the namespace of the accounts; kustomize does not.
-	policies := plain(t, render(t, "kubectl", "kustomize", "testdata/policies"))
-	for key, text := range policies {
-		policies[key] = anyNamespace.ReplaceAllString(text, "username == 'system:serviceaccount:"+devcluster.SchedulerNamespace+":$1'")
+	shared := kustomization(t, "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/config, MANIFESTS/components/tenants]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
+		map[string]string{"config.yaml": strings.Replace(string(must.ReadFile(t, aksConfig)), "      pools:", "      tenants: true\n      pools:", 1)})
+	if diff := cmp.Diff(plain(t, kustomize(t, shared)), plain(t, helm(t, values("tenants: true")))); diff != "" {
+		t.Errorf("overlays/aks with the component tenants and the chart with tenants (-kustomize,+helm):\n%s", diff)
 	}
-	if diff := cmp.Diff(policies, plain(t, helm(t, values("policies: {leastRights: true, tenants: {enabled: true}}")))); diff != "" {
-		t.Errorf("the policies and the chart's (-kustomize,+helm):\n%s", diff)
-	}
+	testOptionalRights(t, values)
 	for dir, value := range map[string]string{
 		"testdata/monitoring":       "monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}",
 		"testdata/monitoring-azure": "monitoring: {serviceMonitor: azmonitoring.coreos.com/v1}",
@@ -247,12 +250,15 @@ func TestChart(t *testing.T) {
 		t.Errorf("components/viewer and the chart with viewers (-kustomize,+helm):\n%s", diff)
 	}
 	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}\n"+
-		"policies: {leastRights: true, tenants: {enabled: true}}\n"+
+		"tenants: true\n"+
 		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
 	for key, object := range elsewhere {
 		text := must.Get(yaml.Marshal(object.Object))(t)
 		if strings.Contains(string(text), devcluster.SchedulerNamespace) {
 			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
+		}
+		if strings.Contains(string(text), "username == ") && !strings.Contains(string(text), "username == 'system:serviceaccount:elsewhere:pool-priority-") {
+			t.Errorf("%s is for accounts of another namespace:\n%s", key, text)
 		}
 	}
 	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")
@@ -271,9 +277,11 @@ func TestChart(t *testing.T) {
 		{"args: {pools: [{name: user}]}", "nodeSelector"},
 		{"schedulerName: default-scheduler", "schedulerName"},
 		{"viewers: [somebody]", "viewers"},
-		{"policies: {tenants: true}", "tenants"},
-		{"policies: {tenants: {enabled: true, nodeNames: '['}}", "missing closing ]"},
-		{"policies: {tenants: {enabled: true, labels: {type: '('}}}", "missing closing )"},
+		{"tenants: yes, please", "tenants"},
+		{"policies: {tenants: {enabled: true}}", "enabled"},
+		{"policies: {tenants: {nodeNames: '['}}", "missing closing ]"},
+		{"policies: {tenants: {labels: {type: '('}}}", "missing closing )"},
+		{"tenants: true\nconfig: '{profiles: []}'", "tenants: the value config is used, and the plugin's args in it have no tenants: true"},
 	} {
 		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage, values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
@@ -284,13 +292,41 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// testOptionalRights: without the values volumes and policies.leastRights, the chart has fewer rights, or no policies.
+func testOptionalRights(t *testing.T, values func(string) string) {
+	t.Helper()
+	all := plain(t, helm(t))
+	without := func(text string) (gone, added []string) {
+		some := plain(t, helm(t, values(text)))
+		for _, key := range slices.Sorted(maps.Keys(all)) {
+			if some[key] == "" {
+				gone = append(gone, key)
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(some)) {
+			if all[key] == "" {
+				added = append(added, key)
+			}
+		}
+		return gone, added
+	}
+	gone, added := without("volumes: false")
+	if want := []string{"ClusterRoleBinding /pool-priority-scheduler:volume-scheduler"}; !slices.Equal(gone, want) || len(added) != 2 || !strings.Contains(added[0], "storageclasses") {
+		t.Errorf("volumes: false takes away %v and adds %v", gone, added)
+	}
+	gone, added = without("policies: {leastRights: false}")
+	if len(gone) != 23 || len(added) != 0 || slices.ContainsFunc(gone, func(key string) bool { return !strings.HasPrefix(key, "ValidatingAdmissionPolicy") }) {
+		t.Errorf("leastRights: false takes away %d objects, %v, and adds %v", len(gone), gone, added)
+	}
+}
+
 // TestNamespaceAndNames: if kustomize or Helm sets a namespace, all objects are in this namespace, and none is in
 // kube-system. (Argo CD and Flux set the namespace of kustomize, too.) The name of the Helm release is part of the
 // objects' names.
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "pool-priority-of-mine" // it contains our name
-	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts"} {
+	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts", "tenants"} {
 		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
 		if component != "" {
 			text += "components: [MANIFESTS/components/" + component + "]\n"
@@ -362,7 +398,8 @@ func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, na
 			t.Errorf("%s is in the namespace %s", key, n)
 		}
 		text := must.Get(yaml.Marshal(object.Object))(t)
-		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system")) {
+		exempt := strings.HasPrefix(object.GetKind(), "ValidatingAdmissionPolicy") // kube-system is exempt from some
+		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system") && !exempt) {
 			t.Errorf("%s names another namespace:\n%s", key, text)
 		}
 	}
@@ -388,7 +425,7 @@ func TestInstall(t *testing.T) {
 		e.gone()
 	}
 	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace", ourImage,
-		"--set=networkPolicy.enabled=true,policies.leastRights=true,policies.tenants.enabled=true", "--set-json=viewers=[{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Group\",\"name\":\"developers\"}]"); err != nil || strings.Contains(out, "arning") {
+		"--set=networkPolicy.enabled=true,tenants=true", "--set-json=viewers=[{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Group\",\"name\":\"developers\"}]"); err != nil || strings.Contains(out, "arning") || !strings.Contains(out, "With tenants: true, pods burst only from namespaces that you label") {
 		t.Fatalf("helm install: %v: %s", err, out)
 	}
 	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {

@@ -33,8 +33,8 @@ func added(t *testing.T, component, namespace string, settings ...string) (byKus
 		delete(byKustomize, key)
 		delete(byHelm, key)
 	}
-	// kustomize sets the namespace on FlowSchemas, so that their keys differ.
-	maps.DeleteFunc(byKustomize, func(key string, _ *unstructured.Unstructured) bool { return strings.HasPrefix(key, "FlowSchema ") })
+	// kustomize sets the namespace on these, so that their keys differ.
+	maps.DeleteFunc(byKustomize, func(_ string, o *unstructured.Unstructured) bool { return slices.Contains(clusterScoped, o.GetKind()) })
 	return byKustomize, byHelm
 }
 

@@ -35,6 +35,14 @@ func (e *env) as(namespace, account string) kubernetes.Interface {
 	return client
 }
 
+// withAllRights returns a client that acts as the ServiceAccount and has all rights, so that only policies deny anything.
+func (e *env) withAllRights(namespace, account string) kubernetes.Interface {
+	e.Helper()
+	config := rest.CopyConfig(e.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + account, Groups: []string{"system:masters"}}
+	return must.Get(kubernetes.NewForConfig(config))(e)
+}
+
 // attempt is a write. If denied is "", the write must succeed. Otherwise the API server must deny it with this reason.
 type attempt struct {
 	name, denied string
@@ -100,31 +108,28 @@ func (e *env) leastRights() {
 // holdsFor waits until the policies are in effect for the accounts of the namespace whose names have the prefix.
 func (e *env) holdsFor(namespace, prefix string) {
 	e.Helper()
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	for _, forbidden := range []struct {
 		account string
 		do      func(kubernetes.Interface) error
 	}{
 		{devcluster.ControllerName, func(c kubernetes.Interface) error {
-			_, err := c.CoreV1().Nodes().Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryRun)
+			_, err := c.CoreV1().Nodes().Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryCreate)
 			return err
 		}},
 		{devcluster.ControllerName, func(c kubernetes.Interface) error {
 			_, err := c.CoreV1().Pods(metav1.NamespaceSystem).Create(e.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"},
-				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}, dryRun)
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}, dryCreate)
 			return err
 		}},
 		{devcluster.SchedulerName, func(c kubernetes.Interface) error {
-			_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(e.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryRun)
+			_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(e.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryCreate)
 			return err
 		}},
 	} {
-		config := rest.CopyConfig(e.Config) // an account that has all rights
-		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + prefix + forbidden.account, Groups: []string{"system:masters"}}
-		client := must.Get(kubernetes.NewForConfig(config))(e)
+		client := e.withAllRights(namespace, prefix+forbidden.account)
 		e.Eventually(60*time.Second, func() string {
 			if err := forbidden.do(client); err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-				return fmt.Sprintf("%s is not denied: %v", config.Impersonate.UserName, err)
+				return fmt.Sprintf("%s%s is not denied: %v", prefix, forbidden.account, err)
 			}
 			return ""
 		})
@@ -323,14 +328,8 @@ func (e *env) allThatOursDo() {
 		}
 		return ""
 	})
-	for _, c := range []*devcluster.Component{e.scheduler, controller} {
-		log := must.ReadFile(e, c.Log())
-		for _, line := range strings.Split(string(log), "\n") {
-			if strings.Contains(line, "denied request") {
-				e.Error(line)
-			}
-		}
-	}
+	e.bindsVolumes()
+	e.notDenied(e.scheduler, controller)
 }
 
 // TestTenants: in namespaces without the label, only the scheduler can bind the pods of tenants to burst nodes.
@@ -482,8 +481,9 @@ func TestPoliciesByHelm(t *testing.T) {
 	dir := t.TempDir()
 	config := must.ReadFile(t, "testdata/rights.yaml")
 	values := map[string]any{
-		"config":   strings.ReplaceAll(string(config), "schedulerName: pool-priority-scheduler", "schedulerName: mine"),
-		"policies": map[string]any{"leastRights": true, "tenants": map[string]any{"enabled": true, "nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},
+		"config":   strings.NewReplacer("schedulerName: pool-priority-scheduler", "schedulerName: mine", "      pools:", "      tenants: true\n      pools:").Replace(string(config)),
+		"policies": map[string]any{"tenants": map[string]any{"nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},
+		"tenants":  true,
 	}
 	data := must.Get(yaml.Marshal(values))(t)
 	must.NoError(t, os.WriteFile(dir+"/values.yaml", data, 0o600))
@@ -515,9 +515,7 @@ func TestPoliciesByHelm(t *testing.T) {
 		{"a selector of other nodes", "", create("nodeSelector: {type: virtual-kubelet}")},
 		{"a name that only begins like it", "", create("nodeSelector: {kubernetes.io/hostname: vn-1-2}")},
 	})
-	impersonated := rest.CopyConfig(e.Config)
-	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elsewhere:" + devcluster.SchedulerName, Groups: []string{"system:masters"}}
-	other := must.Get(kubernetes.NewForConfig(impersonated))(t)
+	other := e.withAllRights("elsewhere", devcluster.SchedulerName)
 	if err := createLease(e, other, "kube-system", "another"); err != nil {
 		t.Errorf("an account of another namespace is denied: %v", err)
 	}

@@ -171,6 +171,15 @@ OVERRIDE: pool-priority-override
 AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-autoscaler-status" $args | base }}
 {{- end }}
 
+{{/* Whether the configuration has tenants: the policy goes with it. */}}
+{{- define "pool-priority-scheduler.tenants" -}}
+{{- $args := include "pool-priority-scheduler.config" . | fromYaml | include "pool-priority-scheduler.args" | fromYaml }}
+{{- if and .Values.tenants (not $args.tenants) }}
+{{- fail "tenants: the value config is used, and the plugin's args in it have no tenants: true: add it there, too" }}
+{{- end }}
+{{- if $args.tenants }}true{{ end }}
+{{- end }}
+
 {{/* The plugin's arguments in a configuration. */}}
 {{- define "pool-priority-scheduler.args" -}}
 {{- range .profiles }}{{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}
@@ -199,6 +208,7 @@ leaderElection:
   renewDeadline: 7s
   retryPeriod: 500ms
 clientConnection: {{ toJson .Values.clientConnection }}
+enableProfiling: false
 profiles:
 - schedulerName: {{ .Values.schedulerName }}
   plugins:
@@ -210,6 +220,7 @@ profiles:
   - name: PoolPriority
     args:
       {{- $args := deepCopy .Values.args }}
+      {{- if .Values.tenants }}{{- $_ := set $args "tenants" true }}{{- end }}
       {{- $name := include "pool-priority-scheduler.fullname" . }}
       {{- if and (ne $name "pool-priority") (not $args.statusConfigMap) }}
       {{- $_ := set $args "statusConfigMap" (printf "%s/%s-status" .Release.Namespace $name) }}
@@ -225,6 +236,8 @@ profiles:
 
 {{/* What the pods of all have in common. */}}
 {{- define "pool-priority-scheduler.podSpec" -}}
+automountServiceAccountToken: true
+enableServiceLinks: false
 priorityClassName: {{ .Values.priorityClassName | default "system-cluster-critical" }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -241,6 +254,7 @@ affinity: {{- toYaml . | nindent 2 }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 65532
+  runAsGroup: 65532
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
