@@ -136,7 +136,7 @@ func TestSpares(t *testing.T) {
 	}
 	within := func(step, want string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{}} }, now)
+		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{nil} }, now)
 		for _, p := range pods {
 			h.Enqueue(p, WhileOpen)
 		}

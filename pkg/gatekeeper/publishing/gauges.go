@@ -123,7 +123,7 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()
-	uses := r.Usage.Uses(pools, byPool)
+	uses, _ := r.Usage.Uses(pools, byPool)
 	for i := range uses {
 		p := pools.At(i)
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
