@@ -213,8 +213,8 @@ func (g *Gatekeeper) uses() ([]aci.Use, []map[string]aci.Use) {
 }
 
 // Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst or Share is nil, the gate does not
-// check these budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is nil, the gate uses
-// the pod counts of the view.
+// check these budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is nil, the
+// gate uses the pod counts of the view.
 type Snapshot struct {
 	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use

@@ -362,8 +362,9 @@ func BenchmarkManyKinds(b *testing.B) {
 	var memory goruntime.MemStats
 	goruntime.GC()
 	goruntime.ReadMemStats(&memory)
-	fmt.Printf("the cache has %d kinds and %d MiB of at most %d; the heap, with all objects, has %d MiB\n", h.plugin.diagnoses.size.keys,
-		h.plugin.diagnoses.size.bytes(crowdNodes)>>20, maxCacheBytes>>20, memory.HeapAlloc>>20)
+	part := h.plugin.diagnoses.namespaces["many"]
+	fmt.Printf("the cache has %d of the kinds, and counts %d MiB for them of at most %d; the heap, with all objects, has %d MiB\n",
+		part.keys, part.bytes(h.plugin.index.allSlots)>>20, maxCacheBytes>>20, memory.HeapAlloc>>20)
 }
 
 // BenchmarkBoundPodUpdate measures how long the scheduling queue's lock is held when a bound pod changes or ends, while

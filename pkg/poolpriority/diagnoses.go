@@ -54,7 +54,6 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 type diagnosisCache struct {
 	byFilterKey map[string]*cachedDiagnosis // nil: nothing is cached
 	namespaces  map[string]cacheSize        // the part of each namespace
-	size        cacheSize
 }
 
 // cacheSize is the size of a part of the cache: the number of keys, and the bytes of texts and statuses.
@@ -226,17 +225,19 @@ func (f *diagnosisCache) resize(known *cachedDiagnosis, keys, text int) {
 	if f.namespaces[known.namespace] = part; part.keys == 0 {
 		delete(f.namespaces, known.namespace)
 	}
-	f.size.keys, f.size.text = f.size.keys+keys, f.size.text+text
 }
 
 // shrink drops keys until the cache has at most the given number of bytes.
 func (f *diagnosisCache) shrink(most, slots int) {
-	for f.size.bytes(slots) > most {
-		largest := ""
+	for len(f.byFilterKey) > 0 {
+		largest, all := "", 0
 		for namespace, part := range f.namespaces {
-			if part.bytes(slots) > f.namespaces[largest].bytes(slots) {
+			if all += part.bytes(slots); part.bytes(slots) > f.namespaces[largest].bytes(slots) {
 				largest = namespace
 			}
+		}
+		if all <= most {
+			return
 		}
 		for key, known := range f.byFilterKey { // in random order
 			if known.namespace == largest {

@@ -273,8 +273,8 @@ func TestManyKinds(t *testing.T) {
 		t.Error("a kind is looked at once in each namespace")
 	}
 	f := &h.plugin.diagnoses
-	if f.size.keys != kinds+1 || f.namespaces["many"].keys != kinds || f.namespaces["few"].keys != 1 || f.size.text != f.namespaces["many"].text+f.namespaces["few"].text {
-		t.Errorf("the cache has %+v, of namespaces %+v", f.size, f.namespaces)
+	if len(f.byFilterKey) != kinds+1 || len(f.namespaces) != 2 || f.namespaces["many"].keys != kinds || f.namespaces["few"].keys != 1 {
+		t.Errorf("the cache has %d kinds, %+v", len(f.byFilterKey), f.namespaces)
 	}
 }
 
@@ -282,18 +282,17 @@ func TestManyKinds(t *testing.T) {
 func TestCacheShrinks(t *testing.T) {
 	const slots = 488 // with entryBytes, 1,000 bytes
 	for _, tc := range []struct {
-		name     string
-		keys     map[string]int // by namespace
-		texts    map[string]int // the bytes of each key's texts, by namespace
-		most     int
-		want     map[string]int // keys that are left, by namespace
-		wantText int
+		name  string
+		keys  map[string]int // by namespace
+		texts map[string]int // the bytes of each key's texts, by namespace
+		most  int
+		want  map[string]int // keys that are left, by namespace
 	}{
-		{"all fit", map[string]int{"many": 90, "few": 10}, nil, 100_000, map[string]int{"many": 90, "few": 10}, 0},
-		{"many kinds", map[string]int{"many": 190, "few": 10, "fewer": 1}, nil, 100_000, map[string]int{"many": 89, "few": 10, "fewer": 1}, 0},
-		{"large kinds", map[string]int{"large": 20, "many": 50}, map[string]int{"large": 9000}, 150_000, map[string]int{"large": 10, "many": 50}, 90_000},
-		{"two of a size", map[string]int{"a": 100, "b": 100}, nil, 100_000, map[string]int{"a": 50, "b": 50}, 0},
-		{"one that is too large", map[string]int{"a": 1}, map[string]int{"a": 1_000_000}, 100_000, map[string]int{}, 0},
+		{"all fit", map[string]int{"many": 90, "few": 10}, nil, 100_000, map[string]int{"many": 90, "few": 10}},
+		{"many kinds", map[string]int{"many": 190, "few": 10, "fewer": 1}, nil, 100_000, map[string]int{"many": 89, "few": 10, "fewer": 1}},
+		{"large kinds", map[string]int{"large": 20, "many": 50}, map[string]int{"large": 9000}, 150_000, map[string]int{"large": 10, "many": 50}},
+		{"two of a size", map[string]int{"a": 100, "b": 100}, nil, 100_000, map[string]int{"a": 50, "b": 50}},
+		{"one that is too large", map[string]int{"a": 1}, map[string]int{"a": 1_000_000}, 100_000, map[string]int{}},
 	} {
 		f := diagnosisCache{byFilterKey: map[string]*cachedDiagnosis{}, namespaces: map[string]cacheSize{}}
 		for namespace, n := range tc.keys {
@@ -311,8 +310,10 @@ func TestCacheShrinks(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want,+got):\n%s", tc.name, diff)
 		}
-		if f.size != (cacheSize{len(f.byFilterKey), tc.wantText}) || len(f.namespaces) != len(got) {
-			t.Errorf("%s: the size is %+v, of namespaces %+v", tc.name, f.size, f.namespaces)
+		for namespace, n := range got {
+			if part := f.namespaces[namespace]; part != (cacheSize{n, n * tc.texts[namespace]}) || len(f.namespaces) != len(got) {
+				t.Errorf("%s: namespace %s has %+v of %+v", tc.name, namespace, part, f.namespaces)
+			}
 		}
 	}
 }

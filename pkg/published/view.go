@@ -48,7 +48,8 @@ type View struct {
 	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is the usage of each burst pool, by the pool's index. Entries of regular pools are empty.
 	Burst []aci.Use `json:"burst,omitempty"`
-	// Shares is the usage of each namespace in the burst pools with a budget for each namespace, by the pool's index.
+	// Shares is the usage of each namespace in each burst pool, by the pool's index. It is set if any pool has a budget
+	// for each namespace.
 	Shares []map[string]aci.Use `json:"shares,omitempty"`
 	// Usage has the usage of each pool, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`

@@ -136,7 +136,7 @@ func TestSpares(t *testing.T) {
 	}
 	within := func(step, want string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{nil} }, now)
+		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
 		for _, p := range pods {
 			h.Enqueue(p, WhileOpen)
 		}

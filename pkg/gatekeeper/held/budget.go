@@ -85,9 +85,7 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use, byNamespace []map[st
 		p, shares := pools.At(i), byNamespace[i]
 		if gate.HasRoom(w.pod, p, uses[i], shares[w.pod.Namespace]) {
 			use := aci.UseOf(w.pod, p.OnACI())
-			if uses[i] = uses[i].Plus(use); shares != nil {
-				shares[w.pod.Namespace] = shares[w.pod.Namespace].Plus(use)
-			}
+			uses[i], shares[w.pod.Namespace] = uses[i].Plus(use), shares[w.pod.Namespace].Plus(use)
 			return true, true
 		}
 		mayFit = mayFit || gate.HasRoom(w.pod, p, aci.Use{}, shares[w.pod.Namespace])

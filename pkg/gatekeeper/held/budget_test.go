@@ -37,7 +37,7 @@ func TestWithinBudgets(t *testing.T) {
 	}
 	requeues := func(when string, want ...string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{Pods: inPool}}, []map[string]aci.Use{nil} }, now)
+		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{Pods: inPool}}, []map[string]aci.Use{{}} }, now)
 		if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are tried again, want %v", when, got, want)
 		}
@@ -92,9 +92,9 @@ func TestWithinBudgetsOfNamespaces(t *testing.T) {
 			map[string]int{"a": 500, "b": 500}, nil},
 		{"without a budget of the pool", []configv1.Pool{burst("aci", 0, 5)}, []aci.Use{{Pods: 1000}}, []map[string]aci.Use{{"a": {Pods: 4}}},
 			map[string]int{"a": 500, "b": 500}, map[string]int{"a": 1, "b": 5}},
-		{"another pool has room", []configv1.Pool{burst("aci", 50, 5), burst("aci-2", 3, 0)}, []aci.Use{{Pods: 5}, {}}, []map[string]aci.Use{{"a": {Pods: 5}}, nil},
+		{"another pool has room", []configv1.Pool{burst("aci", 50, 5), burst("aci-2", 3, 0)}, []aci.Use{{Pods: 5}, {}}, []map[string]aci.Use{{"a": {Pods: 5}}, {}},
 			map[string]int{"a": 500, "b": 5}, map[string]int{"a": 3, "b": 5}},
-		{"without budgets of namespaces", []configv1.Pool{burst("aci", 30, 0)}, []aci.Use{{}}, []map[string]aci.Use{nil},
+		{"without budgets of namespaces", []configv1.Pool{burst("aci", 30, 0)}, []aci.Use{{}}, []map[string]aci.Use{{}},
 			map[string]int{"a": 500, "b": 500}, map[string]int{"a": 33}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

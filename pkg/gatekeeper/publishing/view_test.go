@@ -48,7 +48,7 @@ func TestShares(t *testing.T) {
 		}
 		var want []map[string]aci.Use
 		if limits != nil {
-			want = []map[string]aci.Use{nil, nil, {"a": {Pods: 2, MilliCPU: 2000, Memory: 3e9}, "b": {Pods: 1, MilliCPU: 1000, Memory: 15e8}}}
+			want = []map[string]aci.Use{{}, {}, {"a": {Pods: 2, MilliCPU: 2000, Memory: 3e9}, "b": {Pods: 1, MilliCPU: 1000, Memory: 15e8}}}
 		}
 		v := New(config).status(&Report{View: &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}}).View
 		if diff := cmp.Diff(want, v.Shares); diff != "" || v.Burst[2].Pods != 3 {

@@ -169,13 +169,9 @@ func (u *Usage) Of(node string) ByPriority {
 
 // Sums returns the load of each pool's nodes, by the pool's index.
 func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
+	sums := make([]Load, len(byPool))
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.sumsLocked(byPool)
-}
-
-func (u *Usage) sumsLocked(byPool [][]*v1.Node) []Load {
-	sums := make([]Load, len(byPool))
 	for i := range byPool {
 		for _, node := range byPool[i] {
 			for _, of := range u.nodes[node.Name] {
@@ -189,35 +185,36 @@ func (u *Usage) sumsLocked(byPool [][]*v1.Node) []Load {
 // Uses returns the usage of each pool, by the pool's index. For a burst pool on Azure Container Instances, Uses returns
 // the billed amount. For any other pool, Uses returns what its pods request. For a burst pool, Uses leaves out the pods
 // that do not use the budget of all namespaces (aci.IsShared). byNamespace has the usage of each namespace in the burst
-// pools with a budget for each namespace, by the pool's index. It includes the pods that Uses leaves out.
+// pools, by the pool's index, if Usage counts namespaces. It includes the pods that Uses leaves out.
 func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) (uses []aci.Use, byNamespace []map[string]aci.Use) {
 	uses, byNamespace = make([]aci.Use, len(byPool)), make([]map[string]aci.Use, len(byPool))
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for i, load := range u.sumsLocked(byPool) {
-		if uses[i] = load.Requests; !pools.IsBurst(i) {
-			continue
-		}
-		p := pools.At(i)
-		if p.OnACI() {
-			uses[i] = load.Billed
-		}
-		if p.PerNamespace() != (pool.Limits{}) {
-			byNamespace[i] = map[string]aci.Use{}
-		}
+	for i := range byPool {
+		var sum Load
+		isBurst, of := pools.IsBurst(i), map[string]aci.Use{}
+		billed := isBurst && pools.At(i).OnACI()
 		for _, node := range byPool[i] {
+			for _, part := range u.nodes[node.Name] {
+				sum = sum.plus(1, part.Load)
+			}
 			for key, load := range u.shares[node.Name] {
-				use := load.Requests
-				if p.OnACI() {
-					use = load.Billed
-				}
-				if key == notShared {
-					uses[i] = uses[i].Add(-1, use)
-				} else if byNamespace[i] != nil {
-					byNamespace[i][key] = byNamespace[i][key].Add(1, use)
+				if isBurst && key == notShared {
+					sum = sum.plus(-1, load)
+				} else if isBurst {
+					of[key] = of[key].Add(1, load.use(billed))
 				}
 			}
 		}
+		uses[i], byNamespace[i] = sum.use(billed), of
 	}
 	return uses, byNamespace
+}
+
+// use returns what is billed for the pods, or what they request.
+func (l Load) use(billed bool) aci.Use {
+	if billed {
+		return l.Billed
+	}
+	return l.Requests
 }

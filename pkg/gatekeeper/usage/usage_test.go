@@ -141,7 +141,7 @@ func TestUses(t *testing.T) {
 	if diff := cmp.Diff([]aci.Use{{Pods: 1}, billed(3), billed(1)}, uses); diff != "" {
 		t.Errorf("of pools (-want,+got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]map[string]aci.Use{nil, {"a": billed(4), "b": billed(1)}, nil}, shares); diff != "" {
+	if diff := cmp.Diff([]map[string]aci.Use{{}, {"a": billed(4), "b": billed(1)}, {"b": billed(2)}}, shares); diff != "" {
 		t.Errorf("of namespaces (-want,+got):\n%s", diff)
 	}
 }
