@@ -33,9 +33,9 @@ func UseOf(pod *corev1.Pod, onACI bool) Use {
 	return use
 }
 
-// IsShared reports whether the pod uses the budget that all namespaces share, beside the budget of its namespace. The gate
-// cannot keep a DaemonSet's pod of another scheduler off a node. Such a pod therefore uses only the budget of its own
-// namespace. A pod of the given scheduler, which passes the gate, always uses both.
+// IsShared reports whether the pod uses the budget that all namespaces share, beside the budget of its namespace. The
+// gate cannot keep a DaemonSet's pod of another scheduler off a node. Such a pod therefore uses only the budget of its
+// own namespace. A pod of the given scheduler, which passes the gate, always uses both.
 func IsShared(pod *corev1.Pod, scheduler string) bool {
 	return pod.Spec.SchedulerName == scheduler || !ownedByDaemonSet(pod)
 }

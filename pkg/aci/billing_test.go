@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestResizedContainer: the larger of the container's requests and of those with which it runs counts, for each resource.
+// TestResizedContainer: the larger of the container's requests and of those with which it runs counts, for each
+// resource.
 func TestResizedContainer(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList { return asking(cpu, memory).Resources.Requests }
 	for _, tc := range []struct {

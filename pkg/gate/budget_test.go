@@ -85,8 +85,8 @@ func TestBurstLimits(t *testing.T) {
 	}
 }
 
-// TestPerNamespace: a namespace that has spent its budget in a burst pool gets no more of the pool, whatever is left of the
-// pool's own budget.
+// TestPerNamespace: a namespace that has spent its budget in a burst pool gets no more of the pool, whatever is left of
+// the pool's own budget.
 func TestPerNamespace(t *testing.T) {
 	limits := func(pods int32, cpu string) *configv1.BurstLimits {
 		return &configv1.BurstLimits{Pods: pods, CPU: ptr.To(resource.MustParse(cpu))}

@@ -183,8 +183,8 @@ func (g *Gatekeeper) Lead() {
 // before Run and Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
-// PublishWith sets the client that reads and writes the published state. By default, this is Config.Client. Callers must
-// call PublishWith before Run.
+// PublishWith sets the client that reads and writes the published state. By default, this is Config.Client. Callers
+// must call PublishWith before Run.
 func (g *Gatekeeper) PublishWith(client typedcorev1.ConfigMapsGetter) {
 	g.publisher.PublishWith(client)
 }
@@ -205,16 +205,16 @@ func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
 	return g.config.Pools.Group(nodes)
 }
 
-// uses returns the usage of each pool, and of each namespace in the burst pools, by the pool's index. The usage of a burst
-// pool counts against the pool's budget.
+// uses returns the usage of each pool, and of each namespace in the burst pools, by the pool's index. The usage of a
+// burst pool counts against the pool's budget.
 func (g *Gatekeeper) uses() ([]aci.Use, []map[string]aci.Use) {
 	byPool, _ := g.byPool()
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst or Share is nil, the gate does not
-// check these budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is nil, the
-// gate uses the pod counts of the view.
+// Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst or Share is nil, the gate does
+// not check these budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is
+// nil, the gate uses the pod counts of the view.
 type Snapshot struct {
 	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use

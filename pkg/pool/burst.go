@@ -23,7 +23,8 @@ const (
 	BurstAlways = "Always"
 )
 
-// Limits is the budget of a burst pool, or of a namespace in a burst pool: a number of pods, thousandths of a CPU, and bytes of memory. 0 means no limit.
+// Limits is the budget of a burst pool, or of a namespace in a burst pool: a number of pods, thousandths of a CPU, and
+// bytes of memory. 0 means no limit.
 type Limits struct {
 	Pods             int
 	MilliCPU, Memory int64

@@ -103,8 +103,8 @@ func TestEndedPodFreesBudget(t *testing.T) {
 	}
 }
 
-// TestBurstUse: in a random history, the sums of pools and namespaces are what a new count finds, whatever came, went and
-// changed. A DaemonSet's pod of another scheduler counts for its namespace only.
+// TestBurstUse: in a random history, the sums of pools and namespaces are what a new count finds, whatever came, went
+// and changed. A DaemonSet's pod of another scheduler counts for its namespace only.
 func TestBurstUse(t *testing.T) {
 	cfg := aks(t)
 	setBurst(cfg, func(b *configv1.Burst) { b.PerNamespace = &configv1.BurstLimits{Pods: 1000} })
@@ -190,8 +190,8 @@ func TestBurstUse(t *testing.T) {
 	}
 }
 
-// TestNamespacesShareThePool: pods of two namespaces, one after another. The first spends its budget, and the second still
-// bursts. Pods that earlier cycles placed count. A DaemonSet takes only from its own namespace.
+// TestNamespacesShareThePool: pods of two namespaces, one after another. The first spends its budget, and the second
+// still bursts. Pods that earlier cycles placed count. A DaemonSet takes only from its own namespace.
 func TestNamespacesShareThePool(t *testing.T) {
 	cfg := aks(t)
 	setBurst(cfg, func(b *configv1.Burst) {

@@ -278,9 +278,9 @@ func BenchmarkAlike(b *testing.B) {
 	}
 }
 
-// BenchmarkManyKinds compares what it takes to look again at held pods of a tenant that has 10,000 of 10,000 kinds, and at
-// 100 of one kind in another namespace, in turn, after a node has changed, with what it takes to look at the pods of one
-// kind alone, and at a pod in full. The specs of the many kinds have 1 KiB.
+// BenchmarkManyKinds compares what it takes to look again at held pods of a tenant that has 10,000 of 10,000 kinds, and
+// at 100 of one kind in another namespace, in turn, after a node has changed, with what it takes to look at the pods of
+// one kind alone, and at a pod in full. The specs of the many kinds have 1 KiB.
 func BenchmarkManyKinds(b *testing.B) {
 	const kinds, others, sample = 10000, 100, 3000
 	h := newHarness(b, aks(b))
@@ -368,8 +368,8 @@ func BenchmarkManyKinds(b *testing.B) {
 }
 
 // BenchmarkBoundPodUpdate measures how long the scheduling queue's lock is held when a bound pod changes or ends, while
-// 10,000 pods are held: by our plugin alone, as the loop requeues them, against pods that the default profile rejected, which
-// do not tolerate the virtual node. In a real cluster there are hundreds of status updates a second.
+// 10,000 pods are held: by our plugin alone, as the loop requeues them, against pods that the default profile rejected,
+// which do not tolerate the virtual node. In a real cluster there are hundreds of status updates a second.
 func BenchmarkBoundPodUpdate(b *testing.B) {
 	crowd := func(plugins ...string) *harness {
 		h := newHarness(b, aks(b))

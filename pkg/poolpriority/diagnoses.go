@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// maxCacheBytes bounds the cache. Each filter key (filterKey) takes one byte per node, and entryBytes. Each status of a
-	// key takes entryBytes, too. The texts of keys and statuses also count. At the bound, the namespace that uses most of
-	// the cache loses a random key. If pods of more keys than the cache holds are tried in turn, the cache thus still has
-	// some of their keys.
+	// maxCacheBytes bounds the cache. Each filter key (filterKey) takes one byte per node, and entryBytes. Each status
+	// of a key takes entryBytes, too. The texts of keys and statuses also count. At the bound, the namespace that uses
+	// most of the cache loses a random key. If pods of more keys than the cache holds are tried in turn, the cache thus
+	// still has some of their keys.
 	maxCacheBytes = 64 << 20
 	entryBytes    = 512
-	// maxAnswers bounds how many different Filter statuses the cache holds for one key. Nodes with other statuses are not
-	// cached.
+	// maxAnswers bounds how many different Filter statuses the cache holds for one key. Nodes with other statuses are
+	// not cached.
 	maxAnswers = 255
 	// maxChanged bounds how many changed nodes are checked one by one. If more nodes have changed, the cycle checks all
 	// nodes in parallel.
@@ -67,9 +67,9 @@ type cachedDiagnosis struct {
 	namespace string // the namespace of the first pod with the key
 	text      int
 	answers   []*fwk.Status
-	// numbers has, by the node's slot in the index, 1 plus the index in answers; 0 means that no status is cached. It is
-	// valid for nodes that have not changed since the generation newest. All generations come from one counter, so these
-	// are the nodes with at most this generation.
+	// numbers has, by the node's slot in the index, 1 plus the index in answers; 0 means that no status is cached. It
+	// is valid for nodes that have not changed since the generation newest. All generations come from one counter, so
+	// these are the nodes with at most this generation.
 	numbers []uint8
 	newest  int64
 }

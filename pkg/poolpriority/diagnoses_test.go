@@ -246,8 +246,8 @@ func (g *greedy) PostFilter(_ context.Context, _ fwk.CycleState, _ *v1.Pod, stat
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// TestManyKinds: of many kinds of pods in one namespace, and one in another, each is looked at in full once. So are kinds
-// whose statuses are all different.
+// TestManyKinds: of many kinds of pods in one namespace, and one in another, each is looked at in full once. So are
+// kinds whose statuses are all different.
 func TestManyKinds(t *testing.T) {
 	h := full(t)
 	ask := func(namespace string, i int) bool {
@@ -318,7 +318,8 @@ func TestCacheShrinks(t *testing.T) {
 	}
 }
 
-// TestManyStatuses: of a kind with more different statuses than the cache holds, the other nodes are looked at each time.
+// TestManyStatuses: of a kind with more different statuses than the cache holds, the other nodes are looked at each
+// time.
 func TestManyStatuses(t *testing.T) {
 	f := &diagnosisCache{namespaces: map[string]cacheSize{}}
 	known := &cachedDiagnosis{}

@@ -233,9 +233,9 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	return x.pools.RankOf(node.Labels)
 }
 
-// burstPods holds the pods on a burst node. For each pod, it holds how much of a budget the pod uses, and whether the pod
-// may still start. sum is the sum of uses without the pods that do not use the pool's budget (aci.IsShared). byNamespace
-// has the sum of uses for each namespace. It is nil if the pool has no budget for each namespace.
+// burstPods holds the pods on a burst node. For each pod, it holds how much of a budget the pod uses, and whether the
+// pod may still start. sum is the sum of uses without the pods that do not use the pool's budget (aci.IsShared).
+// byNamespace has the sum of uses for each namespace. It is nil if the pool has no budget for each namespace.
 type burstPods struct {
 	profile     string
 	pods        []fwk.PodInfo
@@ -246,9 +246,9 @@ type burstPods struct {
 }
 
 // countBurst computes how much of the budgets of the burst pool and its namespaces the node's pods use, and finds the
-// pods that may still start. Most of the thousands of pods on a virtual node are unchanged, and only the changed pods are
-// added to the sums and removed from them. A changed pod has a new PodInfo. When a pod is removed, the last pod of the
-// list takes the position of the removed pod.
+// pods that may still start. Most of the thousands of pods on a virtual node are unchanged, and only the changed pods
+// are added to the sums and removed from them. A changed pod has a new PodInfo. When a pod is removed, the last pod of
+// the list takes the position of the removed pod.
 func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool, profile string) {
 	if e.burst == nil {
 		e.burst = &burstPods{profile: profile}

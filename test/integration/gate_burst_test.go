@@ -78,9 +78,9 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
 }
 
-// TestNamespacesShareABurstPool: DaemonSets of one namespace run on the virtual node and spend only the budget of their own
-// namespace. A second namespace spends its budget, and a third still bursts, up to the pool's budget. When the second
-// namespace leaves the pool, the third gets more, up to its own budget.
+// TestNamespacesShareABurstPool: DaemonSets of one namespace run on the virtual node and spend only the budget of their
+// own namespace. A second namespace spends its budget, and a third still bursts, up to the pool's budget. When the
+// second namespace leaves the pool, the third gets more, up to its own budget.
 func TestNamespacesShareABurstPool(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

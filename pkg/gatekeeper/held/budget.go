@@ -23,10 +23,11 @@ const reservationTTL = 10 * time.Second
 const spareShare = 10
 
 // WithinBudgets returns, by namespace/name, held pods that fit into the remaining budgets of a burst pool and of their
-// namespace there, and a few spares. The caller requeues these pods. Pods with a higher priority get budget first. Among
-// pods with the same priority, the pod that has waited longest gets budget first. Pods of a namespace without remaining
-// budget are neither chosen nor spares. The reason of the pods that are not requeued becomes BudgetSpent. If only budgets
-// hold any pod back, WithinBudgets calls uses to get the usage of each pool, and of each namespace in each pool.
+// namespace there, and a few spares. The caller requeues these pods. Pods with a higher priority get budget first.
+// Among pods with the same priority, the pod that has waited longest gets budget first. Pods of a namespace without
+// remaining budget are neither chosen nor spares. The reason of the pods that are not requeued becomes BudgetSpent. If
+// only budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool, and of each namespace in each
+// pool.
 func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[string]aci.Use), now time.Time) map[string]*v1.Pod {
 	all := h.onBudget(now)
 	if len(all) == 0 {
@@ -75,8 +76,8 @@ type budgeted struct {
 }
 
 // reserve finds the first pool of w.pools whose budgets have room for the pod. It adds the pod's usage to the usage of
-// this pool, and of the pod's namespace there. It reports whether it found a pool. mayFit is set if the pod would fit if
-// the pool had no other pods than those of its namespace.
+// this pool, and of the pod's namespace there. It reports whether it found a pool. mayFit is set if the pod would fit
+// if the pool had no other pods than those of its namespace.
 func (w *budgeted) reserve(pools pool.List, uses []aci.Use, byNamespace []map[string]aci.Use) (fits, mayFit bool) {
 	for i := range pools.Burst() {
 		if !w.pools[i] {

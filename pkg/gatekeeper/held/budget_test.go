@@ -64,8 +64,8 @@ func TestWithinBudgets(t *testing.T) {
 	requeues("the burst node goes", "default/waits1", "default/waits2")
 }
 
-// TestWithinBudgetsOfNamespaces: a namespace that has spent its budget takes no place of other namespaces' pods, and its
-// pods are not requeued in vain. Pods of the first namespace have waited longest.
+// TestWithinBudgetsOfNamespaces: a namespace that has spent its budget takes no place of other namespaces' pods, and
+// its pods are not requeued in vain. Pods of the first namespace have waited longest.
 func TestWithinBudgetsOfNamespaces(t *testing.T) {
 	burst := func(name string, pods, perNamespace int32) configv1.Pool {
 		b := &configv1.Burst{MaxPods: pods}

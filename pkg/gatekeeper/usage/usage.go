@@ -27,8 +27,8 @@ type Usage struct {
 	shares map[string]shares     // by the node's name; nodes without shares are left out
 }
 
-// shares is the usage of parts of a node's pods. With byNamespace, the keys are namespaces. The key notShared has the pods
-// that do not use the budget of all namespaces (aci.IsShared).
+// shares is the usage of parts of a node's pods. With byNamespace, the keys are namespaces. The key notShared has the
+// pods that do not use the budget of all namespaces (aci.IsShared).
 type shares map[string]Load
 
 const notShared = ""

@@ -116,8 +116,8 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	}
 }
 
-// TestUses: a DaemonSet's pod of another scheduler uses only the budget of its namespace. A pod of this scheduler uses the
-// budget of all namespaces, too, whatever owner it names.
+// TestUses: a DaemonSet's pod of another scheduler uses only the budget of its namespace. A pod of this scheduler uses
+// the budget of all namespaces, too, whatever owner it names.
 func TestUses(t *testing.T) {
 	burst := func(name string, perNamespace *configv1.BurstLimits) configv1.Pool {
 		return configv1.Pool{Name: name, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": name}}, Burst: &configv1.Burst{PerNamespace: perNamespace}}
