@@ -22,7 +22,7 @@ const (
 	// of a key takes entryBytes, too. The texts of keys and statuses also count. At the bound, the namespace that uses
 	// most of the cache loses a random key. If pods of more keys than the cache holds are tried in turn, the cache thus
 	// still has some of their keys.
-	maxCacheBytes = 64 << 20
+	maxCacheBytes = 128 << 20
 	entryBytes    = 512
 	// maxAnswers bounds how many different Filter statuses the cache holds for one key. Nodes with other statuses are
 	// not cached.
