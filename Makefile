@@ -215,7 +215,7 @@ test-upstream: default-minor tools ## Run Kubernetes' own tests of the scheduler
 .PHONY: bench
 bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, what binding costs, throughput, and memory
 	@go run ./test/perf
-	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|BoundPodUpdate' -benchtime 1x
+	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|ManyKinds|BoundPodUpdate' -benchtime 1x
 	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Sync
 	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Load|Soak' -benchtime 3x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput' -benchtime 1x -bin $(CURDIR)/$(BIN)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Use is the part of a budget that pods use. MilliCPU is in thousandths of a CPU, and Memory is in bytes.
@@ -32,8 +33,16 @@ func UseOf(pod *corev1.Pod, onACI bool) Use {
 	return use
 }
 
+// IsShared reports whether the pod uses the budget that all namespaces share, beside the budget of its namespace. The
+// gate cannot keep a DaemonSet's pod of another scheduler off a node. Such a pod therefore uses only the budget of its
+// own namespace. A pod of the given scheduler, which passes the gate, always uses both.
+func IsShared(pod *corev1.Pod, scheduler string) bool {
+	return pod.Spec.SchedulerName == scheduler || !ownedByDaemonSet(pod)
+}
+
 // Billed returns what the provider bills for the pod: its requests, as Kubernetes counts them. Azure Container
-// Instances ignores overhead and pod-level requests.
+// Instances ignores overhead and pod-level requests. If a container was resized, the larger of its new requests and
+// those with which it runs counts.
 func Billed(pod *corev1.Pod, onACI bool) Use {
 	if onACI {
 		return ofContainers(pod, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
@@ -50,7 +59,14 @@ func Billed(pod *corev1.Pod, onACI bool) Use {
 func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {
-		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
+		use := requested(pod.Spec.Containers[i].Resources.Requests, given)
+		for k := range pod.Status.ContainerStatuses {
+			if s := &pod.Status.ContainerStatuses[k]; s.Name == pod.Spec.Containers[i].Name {
+				use = use.max(requested(s.AllocatedResources, Use{}))
+				use = use.max(requested(ptr.Deref(s.Resources, corev1.ResourceRequirements{}).Requests, Use{}))
+			}
+		}
+		sum = sum.Plus(use)
 	}
 	// An init container runs before the containers, beside the sidecars that precede it. It can use the resources that
 	// the containers use later.
@@ -60,10 +76,14 @@ func ofContainers(pod *corev1.Pod, given Use) Use {
 			sum, sidecars = sum.Plus(use), sidecars.Plus(use)
 			use = Use{}
 		}
-		use = use.Plus(sidecars)
-		most.MilliCPU, most.Memory = max(most.MilliCPU, use.MilliCPU), max(most.Memory, use.Memory)
+		most = most.max(use.Plus(sidecars))
 	}
-	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
+	return sum.max(most)
+}
+
+// max returns the larger CPU and the larger memory of u and other.
+func (u Use) max(other Use) Use {
+	return Use{MilliCPU: max(u.MilliCPU, other.MilliCPU), Memory: max(u.Memory, other.Memory)}
 }
 
 // requested returns the CPU and memory in the list. For a resource that the list lacks, it returns the given amount.
@@ -88,6 +108,17 @@ func plus(a, b int64) int64 {
 		return a + b
 	}
 	return math.MaxInt64
+}
+
+// Bounded limits the usage of one pod, so that the sum over a million pods cannot overflow.
+func (u Use) Bounded() Use {
+	const most = math.MaxInt64 >> 20
+	return Use{Pods: u.Pods, MilliCPU: min(max(u.MilliCPU, 0), most), Memory: min(max(u.Memory, 0), most)}
+}
+
+// Add returns u plus n times other. n is 1 or -1. u and other are sums of Bounded usages.
+func (u Use) Add(n int, other Use) Use {
+	return Use{Pods: u.Pods + n*other.Pods, MilliCPU: u.MilliCPU + int64(n)*other.MilliCPU, Memory: u.Memory + int64(n)*other.Memory}
 }
 
 // CPUs formats thousandths of a CPU as CPUs.

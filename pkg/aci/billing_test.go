@@ -8,6 +8,30 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// TestResizedContainer: the larger of the container's requests and of those with which it runs counts, for each
+// resource.
+func TestResizedContainer(t *testing.T) {
+	list := func(cpu, memory string) corev1.ResourceList { return asking(cpu, memory).Resources.Requests }
+	for _, tc := range []struct {
+		name   string
+		spec   corev1.ResourceList
+		status corev1.ContainerStatus
+		want   Use
+	}{
+		{"not resized", list("2", "1G"), corev1.ContainerStatus{Name: "c", AllocatedResources: list("2", "1G")}, Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}},
+		{"nothing is known of what runs", list("2", "1G"), corev1.ContainerStatus{Name: "c"}, Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}},
+		{"fewer CPUs, more memory", list("1", "4G"), corev1.ContainerStatus{Name: "c", AllocatedResources: list("3", "2G")}, Use{Pods: 1, MilliCPU: 3000, Memory: 4e9}},
+		{"by the resources", list("1", "4G"), corev1.ContainerStatus{Name: "c", Resources: &corev1.ResourceRequirements{Requests: list("2", "8G")}}, Use{Pods: 1, MilliCPU: 2000, Memory: 8e9}},
+		{"another container", list("1", "4G"), corev1.ContainerStatus{Name: "d", AllocatedResources: list("3", "8G")}, Use{Pods: 1, MilliCPU: 1000, Memory: 4e9}},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: tc.spec}}}},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{tc.status}}}
+		if got := UseOf(pod, true); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
 // asking returns a container that requests the CPU and the memory; "" means no request.
 func asking(cpu, memory string) corev1.Container {
 	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}

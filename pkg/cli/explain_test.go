@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -82,6 +84,18 @@ func gateToleration(installation string) corev1.Toleration {
 	return corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpEqual, Value: installation, Effect: corev1.TaintEffectNoSchedule}
 }
 
+// spentIn returns a world whose burst pool has a budget for each namespace, which the namespace has spent.
+func spentIn(t *testing.T, namespace string) *world {
+	w := full(t, func(args *configv1.PoolPriorityArgs) {
+		args.Pools[2].Burst.PerNamespace = &configv1.BurstLimits{Pods: 20}
+	})
+	w.use = aci.Use{Pods: 30, MilliCPU: 15000}
+	w.change = func(v *published.View) {
+		v.Shares = []map[string]aci.Use{nil, nil, {namespace: {Pods: 20, MilliCPU: 10000}}}
+	}
+	return w
+}
+
 func TestExplainPod(t *testing.T) {
 	said := func(code string) string { return sentenceOf(t, code) }
 	for _, tc := range []struct {
@@ -115,6 +129,8 @@ func TestExplainPod(t *testing.T) {
 		{"victims", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("VictimsTerminating"))), nil},
 		{"refused", refusing(t), pod(held, 4*time.Minute, reported(3*time.Minute, said("Refused"))), nil},
 		{"spent", worlds["spent"](t), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},
+		{"namespace-spent", spentIn(t, "default"), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},
+		{"other-namespace-spent", spentIn(t, "other"), pod(held, 42*time.Second, reported(41*time.Second, said("BudgetSpent"))), nil},
 		{"wait-limit", growing(t, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.WaitLimit.Duration = 2 * time.Minute }),
 			pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
 		{"no-room", full(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 Too many pods, 5 Insufficient cpu.")), nil},

@@ -10,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // saidOf returns the gate's reasons in the message of a pod's condition PodScheduled, in the order in which the message
@@ -42,7 +44,7 @@ func (e *explainer) ask(pod *corev1.Pod) {
 		v := PoolVerdict{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i)}
 		if v.Burst {
 			d := &decision.Burst[i]
-			v.Verdict, v.Reason, v.Until, v.Budget = verdictClosed, d.Reason, d.Until, p.budget(i)
+			v.Verdict, v.Reason, v.Until, v.Budget = verdictClosed, d.Reason, d.Until, p.budget(i, pod.Namespace)
 			if d.Observed {
 				v.Verdict = verdictObserved
 			} else if d.Open {
@@ -143,12 +145,19 @@ func (e *Explanation) first(verdict string) string {
 	return ""
 }
 
-// budget formats the used part of the budget of the burst pool with index i.
-func (p *publishedState) budget(i int) string {
-	if p.view.Burst == nil {
-		return ""
+// budget formats the used part of the budgets of the burst pool with index i and of the namespace there.
+func (p *publishedState) budget(i int, namespace string) string {
+	text := ""
+	if p.view.Burst != nil {
+		text = budgetText(p.view.Burst[i], p.pools.At(i).Limits())
 	}
-	use, limits := &p.view.Burst[i], p.pools.At(i).Limits()
+	if limits := p.pools.At(i).PerNamespace(); p.view.Shares != nil && limits != (pool.Limits{}) {
+		text = strings.TrimPrefix(text+"; namespace "+namespace+": "+budgetText(p.view.Shares[i][namespace], limits), "; ")
+	}
+	return text
+}
+
+func budgetText(use aci.Use, limits pool.Limits) string {
 	var parts []string
 	if limits.Pods > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d pods", use.Pods, limits.Pods))
@@ -250,6 +259,9 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
 	case gate.ReasonBudgetSpent.Code:
+		if strings.HasPrefix(v.Reason.Detail, "namespace ") {
+			return []Change{{When: "a pod of the namespace in " + v.Name + " ends"}, {When: "perNamespace of " + v.Name + " is raised"}}
+		}
 		return []Change{{When: "a pod of " + v.Name + " ends"}, {When: "the limits of " + v.Name + " are raised"}}
 	case gate.ReasonProviderRefusing.Code:
 		return []Change{{When: v.Name + " is tested with one pod", At: v.Until}}

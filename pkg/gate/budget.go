@@ -9,12 +9,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// HasRoom reports whether the pod fits into the remaining budget of the burst pool.
-func HasRoom(pod *corev1.Pod, p *pool.Pool, used aci.Use) bool { return overBudget(pod, p, used) == "" }
+// HasRoom reports whether the pod fits into the remaining budgets of the burst pool and of its namespace there. used is
+// the usage of the pool's budget, and share is the usage of the namespace's budget.
+func HasRoom(pod *corev1.Pod, p *pool.Pool, used, share aci.Use) bool {
+	return overBudget(pod, p, p.Limits(), used) == "" && overBudget(pod, p, p.PerNamespace(), share) == ""
+}
 
-// overBudget returns why the pod does not fit into the remaining budget of the burst pool, or "".
-func overBudget(pod *corev1.Pod, p *pool.Pool, used aci.Use) string {
-	limits := p.Limits()
+// overBudget returns why the pod does not fit into the remaining part of the limits, or "".
+func overBudget(pod *corev1.Pod, p *pool.Pool, limits pool.Limits, used aci.Use) string {
 	if limits == (pool.Limits{}) {
 		return ""
 	}

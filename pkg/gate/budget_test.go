@@ -85,6 +85,60 @@ func TestBurstLimits(t *testing.T) {
 	}
 }
 
+// TestPerNamespace: a namespace that has spent its budget in a burst pool gets no more of the pool, whatever is left of
+// the pool's own budget.
+func TestPerNamespace(t *testing.T) {
+	limits := func(pods int32, cpu string) *configv1.BurstLimits {
+		return &configv1.BurstLimits{Pods: pods, CPU: ptr.To(resource.MustParse(cpu))}
+	}
+	both := configv1.Burst{Limits: limits(20, "20"), PerNamespace: limits(5, "4")}
+	share := func(pods int, milliCPU int64) func(int) aci.Use {
+		return func(i int) aci.Use {
+			if i != 1 {
+				t.Errorf("asked about pool %d", i)
+			}
+			return aci.Use{Pods: pods, MilliCPU: milliCPU}
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		burst configv1.Burst
+		used  aci.Use
+		share func(int) aci.Use
+		pod   corev1.Container
+		want  string // the detail; "" is open
+	}{
+		{"both have room", both, aci.Use{Pods: 19, MilliCPU: 19_000}, share(4, 3000), asking("1", "1G"), ""},
+		{"the pool has no room", both, aci.Use{Pods: 20, MilliCPU: 10_000}, share(1, 1000), asking("1", "1G"), "20 of 20 pods"},
+		{"the namespace has no pod left", both, aci.Use{Pods: 6, MilliCPU: 6000}, share(5, 1000), asking("1", "1G"), "namespace team-a: 5 of 5 pods"},
+		{"the namespace has no CPU left", both, aci.Use{Pods: 6, MilliCPU: 6000}, share(4, 3500), asking("1", "1G"), "namespace team-a: 3.5 of 4 CPUs, the pod needs 1"},
+		{"what is billed counts", both, aci.Use{}, share(4, 3500), asking("", ""), "namespace team-a: 3.5 of 4 CPUs, the pod needs 1"},
+		{"neither has room", both, aci.Use{Pods: 20}, share(5, 0), asking("1", "1G"), "20 of 20 pods"},
+		{"only namespaces have a budget", configv1.Burst{PerNamespace: limits(5, "4")}, aci.Use{Pods: 900, MilliCPU: 900_000}, share(5, 0), asking("1", "1G"), "namespace team-a: 5 of 5 pods"},
+		{"only the pool has a budget", configv1.Burst{Limits: limits(20, "20")}, aci.Use{Pods: 10}, func(int) aci.Use { return aci.Use{Pods: 10} }, asking("1", "1G"), ""},
+		{"nobody knows the usage", both, aci.Use{}, nil, asking("64", "1G"), "0 of 20 CPUs, the pod needs 64"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a"}, Spec: corev1.PodSpec{Containers: []corev1.Container{tc.pod}}}
+			r := &Rule{Pools: burstPool(t, tc.burst)}
+			got := r.Decide(Request{Pod: pod, Burst: []aci.Use{{}, tc.used}, Share: tc.share}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
+			if tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != ReasonBudgetSpent.Code || got.Reason.Detail != tc.want) {
+				t.Errorf("Decide() = %+v, want %q", got, tc.want)
+			}
+			if got.Open && !got.Limited {
+				t.Error("the pod bursts as if the pool had no budget")
+			}
+			if tc.share != nil && HasRoom(pod, r.Pools.At(1), tc.used, tc.share(1)) != (tc.want == "") {
+				t.Error("HasRoom() differs from the decision")
+			}
+		})
+	}
+	r := &Rule{Pools: burstPool(t, configv1.Burst{PerNamespace: limits(5, "4")})}
+	if v := r.Decide(Request{Pod: PlainPod()}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]; !v.Open || !v.Limited {
+		t.Errorf("held pods are decided for without usage, and requeued within budgets: %+v", v)
+	}
+}
+
 func TestLargest(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -239,13 +239,19 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 	return v
 }
 
-// budget closes the gate to pods that exceed the remaining budget of the pool.
+// budget closes the gate to pods that exceed the remaining budget of the pool, or of their namespace in the pool.
 func (e *evaluation) budget(i int, v Verdict) Verdict {
+	p := e.Pools.At(i)
 	if e.req.Burst != nil {
-		if detail := overBudget(e.req.Pod, e.Pools.At(i), e.req.Burst[i]); detail != "" {
+		if detail := overBudget(e.req.Pod, p, p.Limits(), e.req.Burst[i]); detail != "" {
 			return closed(ReasonBudgetSpent, detail)
 		}
 	}
-	v.Limited = e.Pools.At(i).Limits() != (pool.Limits{})
+	if e.req.Share != nil && p.PerNamespace() != (pool.Limits{}) {
+		if detail := overBudget(e.req.Pod, p, p.PerNamespace(), e.req.Share(i)); detail != "" {
+			return closed(ReasonBudgetSpent, "namespace "+e.req.Pod.Namespace+": "+detail)
+		}
+	}
+	v.Limited = p.Limits() != (pool.Limits{}) || p.PerNamespace() != (pool.Limits{})
 	return v
 }

@@ -100,8 +100,12 @@ type Request struct {
 	Snapshot []Nodes
 	// Wait keeps the gate closed until other pods have terminated, such as pods that the pod's rollout replaces.
 	Wait Wait
-	// Burst is the usage of each burst pool, by the pool's index. nil means that the gate does not check budgets.
+	// Burst is the usage of each burst pool's budget, by the pool's index. nil means that the gate does not check
+	// budgets.
 	Burst []aci.Use
+	// Share returns the usage of the pod's namespace in the burst pool with index i. The gate calls Share only if the
+	// pool has a budget for each namespace. nil means that the gate does not check these budgets.
+	Share func(i int) aci.Use
 	// Starting returns the number of starting pods in the burst pool with index i, including assumed pods. The gate
 	// calls Starting only if the pool's provider is refusing or half-open. If Starting is nil, the gate uses the number
 	// in the view.
@@ -162,7 +166,8 @@ type Verdict struct {
 	Quota int
 	// Limited is set if the gate is open and the burst pool has a budget.
 	Limited bool
-	// Observed is set if only "mode: Observe" opened the gate. Reason then says why "mode: Enforce" would have closed it.
+	// Observed is set if only "mode: Observe" opened the gate. Reason then says why "mode: Enforce" would have closed
+	// it.
 	Observed bool
 }
 

@@ -116,7 +116,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		config:   config,
 		rule:     gate.NewRule(config.Args, config.Pools),
 		held:     held.New(),
-		usage:    usage.New(),
+		usage:    usage.New(config.SchedulerName, config.Pools.LimitsNamespaces()),
 		declines: gate.NewDeclines(),
 		nodes:    factory.Nodes().Lister(),
 		pods:     factory.Pods().Lister(),
@@ -186,8 +186,8 @@ func (g *Gatekeeper) Lead() {
 // before Run and Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
-// PublishWith sets the client that reads and writes the published state. By default, this is Config.Client. Callers must
-// call PublishWith before Run.
+// PublishWith sets the client that reads and writes the published state. By default, this is Config.Client. Callers
+// must call PublishWith before Run.
 func (g *Gatekeeper) PublishWith(client typedcorev1.ConfigMapsGetter) {
 	g.publisher.PublishWith(client)
 }
@@ -208,18 +208,21 @@ func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
 	return g.config.Pools.Group(nodes)
 }
 
-// uses returns the usage of each pool, by the pool's index. The usage of a burst pool counts against the pool's budget.
-func (g *Gatekeeper) uses() []aci.Use {
+// uses returns the usage of each pool, and of each namespace in the burst pools, by the pool's index. The usage of a
+// burst pool counts against the pool's budget.
+func (g *Gatekeeper) uses() ([]aci.Use, []map[string]aci.Use) {
 	byPool, _ := g.byPool()
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst is nil, the gate does not check
-// budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is nil, the gate uses
-// the pod counts of the view.
+// Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst or Share is nil, the gate does
+// not check these budgets. If Nodes is nil, the gate does not check whether the snapshot is stale. If NotStarted is
+// nil, the gate uses the pod counts of the view.
 type Snapshot struct {
 	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use
+	// Share returns the usage of the namespace in the burst pool with index i.
+	Share func(i int, namespace string) aci.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
 	// NotStarted calls visit for each pod that is on a node of the burst pool with index i and may still start
@@ -233,6 +236,9 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.autoscalerKey(pod) }, g.held.Since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
+	if snapshot.Share != nil {
+		request.Share = func(i int) aci.Use { return snapshot.Share(i, pod.Namespace) }
+	}
 	if snapshot.NotStarted != nil {
 		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
@@ -270,6 +276,9 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant)
+	if g.config.Pools.LimitsNamespaces() {
+		signature = []any{signature, pod.Namespace}
+	}
 	if breaker.CountsFailures(pod) {
 		return []any{signature, refusal.OwnerOf(pod)}
 	}

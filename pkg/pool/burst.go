@@ -2,11 +2,13 @@ package pool
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
@@ -41,7 +43,8 @@ func Allowed(namespace *corev1.Namespace, label string) bool {
 	return namespace != nil && namespace.Labels[label] == LabelAllowed
 }
 
-// Limits is the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes of memory. 0 means no limit.
+// Limits is the budget of a burst pool, or of a namespace in a burst pool: a number of pods, thousandths of a CPU, and
+// bytes of memory. 0 means no limit.
 type Limits struct {
 	Pods             int
 	MilliCPU, Memory int64
@@ -62,19 +65,32 @@ func (p *Pool) prepareBurst(tenants bool) error {
 			return Allowed(namespace, BurstLabel) || Allowed(namespace, BurstNodesLabel)
 		}
 	}
-	budget := p.Burst.Budget()
-	p.limits.Pods = int(budget.Pods)
+	p.limits = limitsOf(p.Burst.Budget())
+	p.perNamespace = limitsOf(ptr.Deref(p.Burst.PerNamespace, configv1.BurstLimits{}))
+	return nil
+}
+
+func limitsOf(budget configv1.BurstLimits) Limits {
+	limits := Limits{Pods: int(budget.Pods)}
 	if budget.CPU != nil {
-		p.limits.MilliCPU = budget.CPU.MilliValue()
+		limits.MilliCPU = budget.CPU.MilliValue()
 	}
 	if budget.Memory != nil {
-		p.limits.Memory = budget.Memory.Value()
+		limits.Memory = budget.Memory.Value()
 	}
-	return nil
+	return limits
 }
 
 // Limits returns the burst pool's budget.
 func (p *Pool) Limits() Limits { return p.limits }
+
+// PerNamespace returns the budget of each namespace in the burst pool.
+func (p *Pool) PerNamespace() Limits { return p.perNamespace }
+
+// LimitsNamespaces reports whether any burst pool has a budget for each namespace.
+func (l List) LimitsNamespaces() bool {
+	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.perNamespace != (Limits{}) })
+}
 
 // OnACI reports whether the burst pool's pods run on Azure Container Instances.
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }

@@ -32,6 +32,13 @@ func TestLimits(t *testing.T) {
 		if got := list.At(0).Limits(); got != tc.want || !list.At(0).OnACI() {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
+		if got := list.At(0).PerNamespace(); got != (Limits{}) || list.LimitsNamespaces() {
+			t.Errorf("%s: %+v for each namespace, want no limits", tc.name, got)
+		}
+		list = must.Get(ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{PerNamespace: tc.burst.Limits}}}}))(t)
+		if got := list.At(0).PerNamespace(); tc.burst.MaxPods == 0 && got != tc.want || list.At(0).Limits() != (Limits{}) || list.LimitsNamespaces() != (tc.burst.Limits != nil) {
+			t.Errorf("%s: %+v for each namespace, want %+v", tc.name, got, tc.want)
+		}
 	}
 }
 

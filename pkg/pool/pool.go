@@ -39,7 +39,8 @@ type Pool struct {
 	configv1.Pool
 	selector labels.Selector
 	admits   func(*corev1.Namespace) bool // whether pods of the namespace may use the burst pool; nil admits all
-	limits   Limits                       // the budget of a burst pool
+	// limits is the budget of a burst pool, and perNamespace that of each namespace in it.
+	limits, perNamespace Limits
 	// Graces has the pool's own graces. A grace that the pool does not set has the value that applies to all pools.
 	Graces Graces
 	// installation is the name of the list's installation.

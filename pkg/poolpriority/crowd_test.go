@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -277,9 +278,98 @@ func BenchmarkAlike(b *testing.B) {
 	}
 }
 
+// BenchmarkManyKinds compares what it takes to look again at held pods of a tenant that has 10,000 of 10,000 kinds, and
+// at 100 of one kind in another namespace, in turn, after a node has changed, with what it takes to look at the pods of
+// one kind alone, and at a pod in full. The specs of the many kinds have 1 KiB.
+func BenchmarkManyKinds(b *testing.B) {
+	const kinds, others, sample = 10000, 100, 3000
+	h := newHarness(b, aks(b))
+	h.addNodes(virtualNode("virtual"))
+	for i := range crowdNodes {
+		h.sched.Cache.AddNode(h.logger, vm(i))
+		h.place(filler(i), fmt.Sprintf("node-%d", i))
+	}
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
+	values := make([]string, 60)
+	for i := range values {
+		values[i] = fmt.Sprintf("a-value-of-%04d", i)
+	}
+	manifold := func(i int) *v1.Pod {
+		p := small(fmt.Sprint("kind-", i))
+		p.Namespace = "many"
+		values[0] = fmt.Sprint("kind-", i)
+		p.Spec.Affinity = st.MakePod().NodeAffinityNotIn("kind", slices.Clone(values)).Obj().Spec.Affinity
+		return p
+	}
+	plain := func(i int) *v1.Pod { return small(fmt.Sprint("plain-", i)) }
+	changes := 0
+	change := func(nodes int) {
+		for i := range nodes {
+			changes++
+			changed := vm(i)
+			changed.Annotations = map[string]string{"changed": fmt.Sprint(changes)}
+			h.sched.Cache.UpdateNode(h.logger, vm(i), changed)
+		}
+	}
+	look := func(p *v1.Pod) time.Duration {
+		must.NoError(b, h.shared.Core().V1().Pods().Informer().GetStore().Add(p)) // preemption asks for it
+		began, state := time.Now(), framework.NewCycleState()
+		_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p)
+		var fit *framework.FitError
+		if !errors.As(err, &fit) {
+			b.Fatalf("%s: %v", p.Name, err)
+		}
+		_, status := h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, p, fit.Diagnosis.NodeToStatus)
+		fit.Diagnosis.PostFilterMsg = status.Message()
+		_ = fit.Error()
+		return time.Since(began)
+	}
+	say := func(what string, took []time.Duration) time.Duration {
+		slices.Sort(took)
+		fmt.Printf("%-62s p50 %8v  p99 %8v\n", what, at(took, 50).Round(time.Microsecond), at(took, 99).Round(time.Microsecond))
+		return at(took, 50)
+	}
+	var alone, first, many, few []time.Duration
+	for i := range others {
+		look(plain(i))
+	}
+	change(1)
+	for i := range others {
+		alone = append(alone, look(plain(i)))
+	}
+	say("100 pods of one kind, alone", alone)
+	for i := range kinds {
+		first = append(first, look(manifold(i)))
+	}
+	full := say("10,000 pods of 10,000 kinds, the first time", first)
+	for _, changed := range []int{1, 20, 200} {
+		many, few = nil, nil
+		change(changed)
+		for i := range sample { // every third kind
+			many = append(many, look(manifold(i*3)))
+			if i%(sample/others) == 0 {
+				few = append(few, look(plain(i/(sample/others))))
+			}
+		}
+		again := say(fmt.Sprintf("of these, every third again, after %d nodes changed", changed), many)
+		say("pods of one kind in another namespace, between them", few)
+		if changed < maxChanged {
+			ratio := again.Seconds() / full.Seconds()
+			fmt.Printf("again / first: %.3f, target ≤ 0.2: %s\n", ratio, mark(ratio <= 0.2))
+			b.ReportMetric(ratio, "again/first")
+		}
+	}
+	var memory goruntime.MemStats
+	goruntime.GC()
+	goruntime.ReadMemStats(&memory)
+	part := h.plugin.diagnoses.namespaces["many"]
+	fmt.Printf("the cache has %d of the kinds, and counts %d MiB for them of at most %d; the heap, with all objects, has %d MiB\n",
+		part.keys, part.bytes(h.plugin.index.allSlots)>>20, maxCacheBytes>>20, memory.HeapAlloc>>20)
+}
+
 // BenchmarkBoundPodUpdate measures how long the scheduling queue's lock is held when a bound pod changes or ends, while
-// 10,000 pods are held: by our plugin alone, as the loop requeues them, against pods that the default profile rejected, which
-// do not tolerate the virtual node. In a real cluster there are hundreds of status updates a second.
+// 10,000 pods are held: by our plugin alone, as the loop requeues them, against pods that the default profile rejected,
+// which do not tolerate the virtual node. In a real cluster there are hundreds of status updates a second.
 func BenchmarkBoundPodUpdate(b *testing.B) {
 	crowd := func(plugins ...string) *harness {
 		h := newHarness(b, aks(b))

@@ -12,19 +12,21 @@ import (
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
-	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/compat"
 )
 
 const (
-	// maxFilterKeys bounds how many filter keys (filterKey) the cache holds. Each key takes 12 bytes per node. The
-	// cache drops the least recently used key.
-	maxFilterKeys = 256
-	// maxAnswers bounds how many different Filter statuses the cache holds for all keys together. When the bound is
-	// reached, the next cycle that finds no feasible node clears the cache.
-	maxAnswers = 1000
+	// maxCacheBytes bounds the cache. Each filter key (filterKey) takes one byte per node, and entryBytes. Each status
+	// of a key takes entryBytes, too. The texts of keys and statuses also count. At the bound, the namespace that uses
+	// most of the cache loses a random key. If pods of more keys than the cache holds are tried in turn, the cache thus
+	// still has some of their keys.
+	maxCacheBytes = 128 << 20
+	entryBytes    = 512
+	// maxAnswers bounds how many different Filter statuses the cache holds for one key. Nodes with other statuses are
+	// not cached.
+	maxAnswers = 255
 	// maxChanged bounds how many changed nodes are checked one by one. If more nodes have changed, the cycle checks all
 	// nodes in parallel.
 	maxChanged = 100
@@ -50,15 +52,26 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // without its pods of lower priority, too. This depends only on the node's generation and on the key, because the key
 // includes the pod's priority. PodDisruptionBudgets only decide which victims preemption prefers.
 type diagnosisCache struct {
-	byFilterKey *lru.Cache // *cachedDiagnosis by alike.Filter; nil: nothing is cached
-	answers     []*fwk.Status
-	numbers     map[string]int32 // the index in answers, by the text of the status
+	byFilterKey map[string]*cachedDiagnosis // nil: nothing is cached
+	namespaces  map[string]cacheSize        // the part of each namespace
 }
 
-// cachedDiagnosis holds, by the node's slot in the index, why Filter rejected the node for pods with one key.
+// cacheSize is the size of a part of the cache: the number of keys, and the bytes of texts and statuses.
+type cacheSize struct{ keys, text int }
+
+// bytes returns the size in bytes. slots is the number of slots of the index.
+func (s cacheSize) bytes(slots int) int { return s.keys*(slots+entryBytes) + s.text }
+
+// cachedDiagnosis holds why Filter rejected nodes for pods with one key.
 type cachedDiagnosis struct {
-	seen    []int64 // the generation of the node when Filter rejected it
-	answers []int32 // the index of the status in diagnosisCache.answers
+	namespace string // the namespace of the first pod with the key
+	text      int
+	answers   []*fwk.Status
+	// numbers has, by the node's slot in the index, 1 plus the index in answers; 0 means that no status is cached. It
+	// is valid for nodes that have not changed since the generation newest. All generations come from one counter, so
+	// these are the nodes with at most this generation.
+	numbers []uint8
+	newest  int64
 }
 
 // filterKey returns a key of all fields of the pod that nodeLocal plugins read. It returns false if something that the
@@ -95,24 +108,26 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if !ok {
 		return nil
 	}
-	if known, ok := f.byFilterKey.Get(key); ok {
-		s.known = known.(*cachedDiagnosis)
-		return f.renew(ctx, s, s.known)
+	if s.known = f.byFilterKey[key]; s.known == nil {
+		return nil
 	}
-	return nil
+	return f.renew(ctx, s, s.known)
 }
 
 // renew filters the nodes that have changed since the diagnosis was cached, and returns the updated diagnosis.
 func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiagnosis) *diagnosis {
 	index := s.pl.index
 	known.grow(index.allSlots)
-	counts := make([]int, len(f.answers))
+	var counts [maxAnswers + 1]int
 	var changed [maxChanged]int
 	n := 0
 	for i, slot := range index.slots {
+		if known.has(slot, index.seen[i]) {
+			counts[known.numbers[slot]]++
+			continue
+		}
+		known.numbers[slot] = 0
 		switch {
-		case known.seen[slot] == index.seen[i]:
-			counts[known.answers[slot]]++
 		case s.pl.pools.IsBurstRank(index.entries[i].rank):
 		case n == len(changed):
 			return nil
@@ -121,6 +136,7 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 			n++
 		}
 	}
+	known.newest = index.newest
 	found := &diagnosis{reasons: map[string]int{}, plugins: sets.New[string]()}
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
@@ -133,11 +149,11 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 		}
 		found.add(status, 1)
 		if alone && final {
-			f.note(known, index, i, status)
+			f.note(known, index.slots[i], status)
 		}
 	}
-	for number, count := range counts {
-		found.add(f.answers[number], count)
+	for i, status := range known.answers {
+		found.add(status, counts[i+1])
 	}
 	return found
 }
@@ -155,19 +171,23 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	if !ok {
 		return
 	}
-	if f.byFilterKey == nil || len(f.answers) >= maxAnswers {
-		*f = diagnosisCache{byFilterKey: lru.New(maxFilterKeys), numbers: map[string]int32{}}
+	if f.byFilterKey == nil {
+		*f = diagnosisCache{byFilterKey: map[string]*cachedDiagnosis{}, namespaces: map[string]cacheSize{}}
 	}
-	known := &cachedDiagnosis{}
-	if old, ok := f.byFilterKey.Get(key); ok {
-		known = old.(*cachedDiagnosis)
+	known := f.byFilterKey[key]
+	if known == nil {
+		known = &cachedDiagnosis{namespace: s.pod.Namespace}
+		f.byFilterKey[key] = known
+		f.resize(known, 1, len(key))
 	}
-	f.byFilterKey.Add(key, known)
 	index := s.pl.index
 	known.grow(index.allSlots)
 	for i := range index.entries {
-		e := &index.entries[i]
-		if s.pl.pools.IsBurstRank(e.rank) || known.seen[index.slots[i]] == index.seen[i] {
+		e, slot := &index.entries[i], index.slots[i]
+		if known.has(slot, index.seen[i]) {
+			continue
+		}
+		if known.numbers[slot] = 0; s.pl.pools.IsBurstRank(e.rank) {
 			continue
 		}
 		if _, ok := c.flags.withNominated.Load(e.node.Name); ok {
@@ -175,37 +195,75 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 		}
 		status := statuses.Get(e.node.Name)
 		if status.IsRejected() && status.Plugin() != "" && (status.Code() != fwk.Unschedulable || !s.mayPreempt(i) || s.hopeless(i)) {
-			f.note(known, index, i, status)
+			f.note(known, slot, status)
 		}
+	}
+	known.newest = index.newest
+	f.shrink(maxCacheBytes, index.allSlots)
+}
+
+// note caches the Filter status of the node in the slot.
+func (f *diagnosisCache) note(known *cachedDiagnosis, slot int, status *fwk.Status) {
+	i := slices.IndexFunc(known.answers, func(a *fwk.Status) bool {
+		return a.Plugin() == status.Plugin() && slices.Equal(a.Reasons(), status.Reasons())
+	})
+	if i < 0 {
+		if i = len(known.answers); i == maxAnswers {
+			return
+		}
+		known.answers = append(known.answers, status)
+		f.resize(known, 0, entryBytes+len(strings.Join(status.Reasons(), "")))
+	}
+	known.numbers[slot] = uint8(i + 1) //nolint:gosec // at most maxAnswers
+}
+
+// resize adds to the size of the key's part of the cache.
+func (f *diagnosisCache) resize(known *cachedDiagnosis, keys, text int) {
+	known.text += text
+	part := f.namespaces[known.namespace]
+	part.keys, part.text = part.keys+keys, part.text+text
+	if f.namespaces[known.namespace] = part; part.keys == 0 {
+		delete(f.namespaces, known.namespace)
 	}
 }
 
-// note caches the Filter status of the node at the given position of the index.
-func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int, status *fwk.Status) {
-	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
-	number, ok := f.numbers[text]
-	switch {
-	case !ok && len(f.answers) >= maxAnswers:
-		return // remember clears the cache
-	case !ok:
-		number = int32(len(f.answers)) //nolint:gosec // there are not that many
-		f.numbers[text] = number
-		f.answers = append(f.answers, status)
+// shrink drops keys until the cache has at most the given number of bytes.
+func (f *diagnosisCache) shrink(most, slots int) {
+	for len(f.byFilterKey) > 0 {
+		largest, all := "", 0
+		for namespace, part := range f.namespaces {
+			if all += part.bytes(slots); part.bytes(slots) > f.namespaces[largest].bytes(slots) {
+				largest = namespace
+			}
+		}
+		if all <= most {
+			return
+		}
+		for key, known := range f.byFilterKey { // in random order
+			if known.namespace == largest {
+				delete(f.byFilterKey, key)
+				f.resize(known, -1, -known.text)
+				break
+			}
+		}
 	}
-	slot := index.slots[position]
-	known.seen[slot], known.answers[slot] = index.seen[position], number
 }
 
 // isCached reports whether the cache has the status of the node. Preemption cannot make such a node feasible.
 func (s *search) isCached(position int) bool {
 	index := s.pl.index
-	return s.known != nil && s.known.seen[index.slots[position]] == index.seen[position]
+	return s.known != nil && s.known.has(index.slots[position], index.seen[position])
 }
 
-// grow extends the slices to the given number of slots.
+// has reports whether a status is cached for the node in the slot with the generation.
+func (k *cachedDiagnosis) has(slot int, generation int64) bool {
+	return k.numbers[slot] != 0 && generation <= k.newest
+}
+
+// grow extends numbers to the given number of slots.
 func (k *cachedDiagnosis) grow(slots int) {
-	if n := slots - len(k.seen); n > 0 {
-		k.seen, k.answers = append(k.seen, make([]int64, n)...), append(k.answers, make([]int32, n)...)
+	if n := slots - len(k.numbers); n > 0 {
+		k.numbers = append(k.numbers, make([]uint8, n)...)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -245,24 +246,118 @@ func (g *greedy) PostFilter(_ context.Context, _ fwk.CycleState, _ *v1.Pod, stat
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// TestFilterKeysAreBounded: of more kinds than are remembered, those that were asked about longest ago are forgotten.
-func TestFilterKeysAreBounded(t *testing.T) {
+// TestManyKinds: of many kinds of pods in one namespace, and one in another, each is looked at in full once. So are
+// kinds whose statuses are all different.
+func TestManyKinds(t *testing.T) {
 	h := full(t)
-	ask := func(i int) bool {
-		c, _, _ := h.failed(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 2000+i)}).Obj())
+	ask := func(namespace string, i int) bool {
+		p := pod(fmt.Sprint("pod-", i)).Namespace(namespace).Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 2000+i), v1.ResourceName(fmt.Sprint("example.com/", i)): "1"})
+		c, _, _ := h.failed(p.Obj())
 		return c.fromCache
 	}
-	for i := range maxFilterKeys + 5 {
-		ask(i)
-		if again := ask(0); !again {
-			t.Fatalf("the kind that is asked about all the time is forgotten after %d others", i)
+	const kinds = 1500
+	for i := range kinds {
+		if ask("many", i) {
+			t.Fatalf("kind %d is repeated before it was looked at", i)
 		}
 	}
-	if n := h.plugin.diagnoses.byFilterKey.Len(); n != maxFilterKeys {
-		t.Errorf("%d kinds are remembered, want %d", n, maxFilterKeys)
+	if ask("few", kinds) || !ask("few", kinds) {
+		t.Error("a kind of another namespace is not looked at once")
 	}
-	if ask(1) {
-		t.Error("the kind that was asked about longest ago is not forgotten")
+	for i := range kinds {
+		if !ask("many", i) {
+			t.Fatalf("kind %d is looked at twice", i)
+		}
+	}
+	if !ask("few", 3) {
+		t.Error("a kind is looked at once in each namespace")
+	}
+	f := &h.plugin.diagnoses
+	if len(f.byFilterKey) != kinds+1 || len(f.namespaces) != 2 || f.namespaces["many"].keys != kinds || f.namespaces["few"].keys != 1 {
+		t.Errorf("the cache has %d kinds, %+v", len(f.byFilterKey), f.namespaces)
+	}
+}
+
+// TestCacheShrinks: the namespace that uses most of the cache loses keys, by number and by the size of their texts.
+func TestCacheShrinks(t *testing.T) {
+	const slots = 488 // with entryBytes, 1,000 bytes
+	for _, tc := range []struct {
+		name  string
+		keys  map[string]int // by namespace
+		texts map[string]int // the bytes of each key's texts, by namespace
+		most  int
+		want  map[string]int // keys that are left, by namespace
+	}{
+		{"all fit", map[string]int{"many": 90, "few": 10}, nil, 100_000, map[string]int{"many": 90, "few": 10}},
+		{"many kinds", map[string]int{"many": 190, "few": 10, "fewer": 1}, nil, 100_000, map[string]int{"many": 89, "few": 10, "fewer": 1}},
+		{"large kinds", map[string]int{"large": 20, "many": 50}, map[string]int{"large": 9000}, 150_000, map[string]int{"large": 10, "many": 50}},
+		{"two of a size", map[string]int{"a": 100, "b": 100}, nil, 100_000, map[string]int{"a": 50, "b": 50}},
+		{"one that is too large", map[string]int{"a": 1}, map[string]int{"a": 1_000_000}, 100_000, map[string]int{}},
+	} {
+		f := diagnosisCache{byFilterKey: map[string]*cachedDiagnosis{}, namespaces: map[string]cacheSize{}}
+		for namespace, n := range tc.keys {
+			for i := range n {
+				known := &cachedDiagnosis{namespace: namespace}
+				f.byFilterKey[fmt.Sprint(namespace, i)] = known
+				f.resize(known, 1, tc.texts[namespace])
+			}
+		}
+		f.shrink(tc.most, slots)
+		got := map[string]int{}
+		for _, known := range f.byFilterKey {
+			got[known.namespace]++
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want,+got):\n%s", tc.name, diff)
+		}
+		for namespace, n := range got {
+			if part := f.namespaces[namespace]; part != (cacheSize{n, n * tc.texts[namespace]}) || len(f.namespaces) != len(got) {
+				t.Errorf("%s: namespace %s has %+v of %+v", tc.name, namespace, part, f.namespaces)
+			}
+		}
+	}
+}
+
+// TestManyStatuses: of a kind with more different statuses than the cache holds, the other nodes are looked at each
+// time.
+func TestManyStatuses(t *testing.T) {
+	f := &diagnosisCache{namespaces: map[string]cacheSize{}}
+	known := &cachedDiagnosis{}
+	known.grow(maxAnswers + 10)
+	for i := range maxAnswers + 10 {
+		for range 2 {
+			f.note(known, i, fwk.NewStatus(fwk.Unschedulable, fmt.Sprint("reason ", i)).WithPlugin("p"))
+		}
+	}
+	known.newest = 7
+	for i := range maxAnswers + 10 {
+		if known.has(i, 7) != (i < maxAnswers) || known.has(i, 8) {
+			t.Errorf("slot %d: cached %t, and for a changed node %t", i, known.has(i, 7), known.has(i, 8))
+		}
+		if i < maxAnswers && known.answers[known.numbers[i]-1].Message() != fmt.Sprint("reason ", i) {
+			t.Errorf("slot %d has %v", i, known.answers[known.numbers[i]-1])
+		}
+	}
+}
+
+// TestSlotOfABurstNode: a virtual node that takes the slot of a VM does not get the VM's status.
+func TestSlotOfABurstNode(t *testing.T) {
+	h := full(t)
+	big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
+	h.failed(big("first"))
+	h.failed(big("second"))
+	h.remove("filler-2")
+	must.NoError(t, h.sched.Cache.RemoveNode(h.logger, h.node("user-2")))
+	h.addNodes(virtualNode("virtual-2"))
+	for _, name := range []string{"third", "fourth"} {
+		c, said, _ := h.failed(big(name))
+		if want := "2 node(s) in a burst pool"; !c.fromCache || !strings.Contains(said, want) {
+			t.Errorf("from the cache: %t; %q has no %q", c.fromCache, said, want)
+		}
+	}
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
+	if node, err := h.schedule(big("fifth")); err != nil || !strings.HasPrefix(node, "virtual") {
+		t.Errorf("once the gate is open, a pod is on %q: %v", node, err)
 	}
 }
 
@@ -575,12 +670,12 @@ func TestNarrowedIsNotRemembered(t *testing.T) {
 	c := *mustCycle(t, state)
 	c.worst = 0
 	h.plugin.diagnoses.remember(&c, fit.Diagnosis.NodeToStatus)
-	if h.plugin.diagnoses.byFilterKey != nil {
-		t.Errorf("%d kinds are remembered", h.plugin.diagnoses.byFilterKey.Len())
+	if n := len(h.plugin.diagnoses.byFilterKey); n > 0 {
+		t.Errorf("%d kinds are remembered", n)
 	}
 	c.worst = anyRank
 	h.plugin.diagnoses.remember(&c, fit.Diagnosis.NodeToStatus)
-	if n := h.plugin.diagnoses.byFilterKey.Len(); n != 1 {
+	if n := len(h.plugin.diagnoses.byFilterKey); n != 1 {
 		t.Errorf("%d kinds are remembered, want 1", n)
 	}
 }

@@ -23,6 +23,8 @@ import (
 // goroutines read the index.
 type index struct {
 	pools    pool.List
+	profile  string  // the schedulerName of this scheduler's pods
+	newest   int64   // the newest generation of any node so far
 	seen     []int64 // the nodes' generations, by position in the snapshot; not in entries, because refresh reads only the generation of most nodes
 	entries  []entry // by position in the snapshot
 	slots    []int   // the nodes' slots, by position; a node keeps its slot when its position changes (assignSlots)
@@ -79,8 +81,8 @@ func (r requests) fit(free requests) bool {
 	return (r.MilliCPU == 0 || r.MilliCPU <= free.MilliCPU) && (r.Memory == 0 || r.Memory <= free.Memory) && r.Pods <= free.Pods
 }
 
-func newIndex(pools pool.List) *index {
-	return &index{pools: pools, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular()), owners: newPodsByOwner()}
+func newIndex(pools pool.List, profile string) *index {
+	return &index{pools: pools, profile: profile, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular()), owners: newPodsByOwner()}
 }
 
 // refresh brings the index up to date with the snapshot. All NodeInfos get their generations from one counter, so a
@@ -102,7 +104,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 		if x.seen[i] == generation {
 			continue
 		}
-		x.seen[i] = generation
+		x.seen[i], x.newest = generation, max(x.newest, generation)
 		e := &x.entries[i]
 		old := *e
 		if !e.stale {
@@ -128,7 +130,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 			e.burst = nil
 		}
 		if x.pools.IsBurstRank(e.rank) {
-			e.countBurst(info.GetPods(), x.pools.At(e.pool))
+			e.countBurst(info.GetPods(), x.pools.At(e.pool), x.profile)
 		}
 		e.ending = e.burst == nil && slices.ContainsFunc(info.GetPods(), isEnding)
 		if e.ending && !old.ending {
@@ -231,34 +233,61 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	return x.pools.RankOf(node.Labels)
 }
 
-// burstPods holds the pods on a burst node. For each pod, it holds how much of the pool's budget the pod uses, and
-// whether the pod may still start. sum is the sum of uses.
+// burstPods holds the pods on a burst node. For each pod, it holds how much of a budget the pod uses, and whether the
+// pod may still start. sum is the sum of uses without the pods that do not use the pool's budget (aci.IsShared).
+// byNamespace has the sum of uses for each namespace. It is nil if the pool has no budget for each namespace.
 type burstPods struct {
-	pods       []fwk.PodInfo
-	uses       []aci.Use
-	notStarted []bool
-	sum        aci.Use
+	profile     string
+	pods        []fwk.PodInfo
+	uses        []aci.Use
+	notStarted  []bool
+	sum         aci.Use
+	byNamespace map[string]aci.Use
 }
 
-// countBurst computes how much of the burst pool's budget the node's pods use, and finds the pods that may still start.
-// Most of the thousands of pods on a virtual node are unchanged, and their use is not computed again. A changed pod has
-// a new PodInfo. When a pod is removed, the last pod of the list takes the position of the removed pod.
-func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
+// countBurst computes how much of the budgets of the burst pool and its namespaces the node's pods use, and finds the
+// pods that may still start. Most of the thousands of pods on a virtual node are unchanged, and only the changed pods
+// are added to the sums and removed from them. A changed pod has a new PodInfo. When a pod is removed, the last pod of
+// the list takes the position of the removed pod.
+func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool, profile string) {
 	if e.burst == nil {
-		e.burst = &burstPods{}
+		e.burst = &burstPods{profile: profile}
+		if p.PerNamespace() != (pool.Limits{}) {
+			e.burst.byNamespace = map[string]aci.Use{}
+		}
 	}
-	b, sum := e.burst, aci.Use{}
+	b := e.burst
 	for i, info := range pods {
 		switch {
 		case i == len(b.pods):
-			b.pods, b.uses, b.notStarted = append(b.pods, info), append(b.uses, aci.UseOf(info.GetPod(), p.OnACI())), append(b.notStarted, refusal.MayStart(info.GetPod()))
-		case b.pods[i] != info:
-			b.pods[i], b.uses[i], b.notStarted[i] = info, aci.UseOf(info.GetPod(), p.OnACI()), refusal.MayStart(info.GetPod())
+			b.pods, b.uses, b.notStarted = append(b.pods, nil), append(b.uses, aci.Use{}), append(b.notStarted, false)
+		case b.pods[i] == info:
+			continue
+		default:
+			b.count(i, -1)
 		}
-		sum = sum.Plus(b.uses[i])
+		b.pods[i], b.uses[i], b.notStarted[i] = info, aci.UseOf(info.GetPod(), p.OnACI()).Bounded(), refusal.MayStart(info.GetPod())
+		b.count(i, 1)
+	}
+	for i := len(pods); i < len(b.pods); i++ {
+		b.count(i, -1)
 	}
 	clear(b.pods[len(pods):])
-	b.pods, b.uses, b.notStarted, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.notStarted[:len(pods)], sum
+	b.pods, b.uses, b.notStarted = b.pods[:len(pods)], b.uses[:len(pods)], b.notStarted[:len(pods)]
+}
+
+// count adds the pod with index i to the sums if n is 1, and removes it if n is -1.
+func (b *burstPods) count(i, n int) {
+	pod := b.pods[i].GetPod()
+	if aci.IsShared(pod, b.profile) {
+		b.sum = b.sum.Add(n, b.uses[i])
+	}
+	if b.byNamespace == nil {
+		return
+	}
+	if b.byNamespace[pod.Namespace] = b.byNamespace[pod.Namespace].Add(n, b.uses[i]); b.byNamespace[pod.Namespace] == (aci.Use{}) {
+		delete(b.byNamespace, pod.Namespace)
+	}
 }
 
 // burstUse returns how much of each burst pool's budget is used, by the pool's index. Pods that earlier cycles placed
@@ -271,6 +300,14 @@ func (x *index) burstUse() []aci.Use {
 		}
 	}
 	return uses
+}
+
+// share returns how much the namespace uses of its budget in burst pool i, as burstUse counts.
+func (x *index) share(i int, namespace string) (use aci.Use) {
+	for _, position := range x.tiers[x.pools.RankAt(i)] {
+		use = use.Plus(x.entries[position].burst.byNamespace[namespace])
+	}
+	return use
 }
 
 // notStarted calls visit for each pod that may still start on a node of burst pool i. Pods that earlier cycles placed

@@ -52,7 +52,7 @@ func TestPodsByOwner(t *testing.T) {
 	metrics.Register() // the cache sets them
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	cache, logger := compat.NewCache(t.Context()), klog.Background()
-	x := newIndex(pools)
+	x := newIndex(pools, ourProfile)
 	var nodes []*v1.Node
 	var pods []*v1.Pod
 	made, compared := 0, 0
@@ -107,7 +107,7 @@ func TestPodsByOwner(t *testing.T) {
 		if r.IntN(2) == 0 {
 			continue // nobody asks
 		}
-		fresh := newIndex(pools)
+		fresh := newIndex(pools, ourProfile)
 		fresh.refresh(infos, false)
 		if diff := cmp.Diff(*fresh.podsByOwner(infos), *x.podsByOwner(infos), cmp.AllowUnexported(podsByOwner{})); diff != "" {
 			t.Fatalf("(-anew,+by what changed):\n%s", diff)

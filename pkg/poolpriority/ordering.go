@@ -182,7 +182,7 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 
 // decide returns the decision of the gate. Its inputs are the cycle's snapshot and what the pod waits for.
 func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
-	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
+	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Share: pl.index.share, Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
 }
 
 // conclude counts the final decision of the gate in the metrics. If the pod could have waited but got no reservation in

@@ -136,7 +136,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		nodes:        f.SharedInformerFactory().Core().V1().Nodes().Lister(),
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
 		deletionCost: *args.ScaleIn.PodDeletionCost,
-		index:        newIndex(pools),
+		index:        newIndex(pools, f.ProfileName()),
 		retries:      newRetries(),
 		filters:      sets.New[string](),
 	}

@@ -75,10 +75,11 @@ func dropNewest[V any](entries *map[types.UID]V, excess int, at func(V) time.Tim
 	return len(uids) - keep
 }
 
-// dropDetails drops the usage figures, the declines, and the templates of nodes and of refused pods.
+// dropDetails drops the usage figures, those of namespaces, the declines, and the templates of nodes and of refused
+// pods.
 func (v *View) dropDetails() int {
-	n := len(v.Usage) + len(v.Declines)
-	v.Usage, v.Declines, v.Capacity.Pools = nil, nil, slices.Clone(v.Capacity.Pools)
+	n := len(v.Usage) + len(v.Shares) + len(v.Declines)
+	v.Usage, v.Shares, v.Declines, v.Capacity.Pools = nil, nil, nil, slices.Clone(v.Capacity.Pools)
 	for i := range v.Capacity.Pools {
 		p := &v.Capacity.Pools[i]
 		n += len(p.NodeTemplates) + len(p.Provider.Templates)

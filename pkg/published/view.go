@@ -48,6 +48,9 @@ type View struct {
 	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is the usage of each burst pool, by the pool's index. Entries of regular pools are empty.
 	Burst []aci.Use `json:"burst,omitempty"`
+	// Shares is the usage of each namespace in each burst pool, by the pool's index. It is set if any pool has a budget
+	// for each namespace.
+	Shares []map[string]aci.Use `json:"shares,omitempty"`
 	// Usage has the usage of each pool, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
 	// Override is the operator's override of the gate, if any.
@@ -142,8 +145,8 @@ func DecodeView(data []byte) (*View, error) {
 	case len(v.Capacity.Pools) != len(v.Args.Pools):
 		return nil, fmt.Errorf("reading key %q: capacity has %d pools, but args has %d", ViewKey, len(v.Capacity.Pools), len(v.Args.Pools))
 	case v.Burst != nil && len(v.Burst) != len(v.Args.Pools), v.Usage != nil && len(v.Usage) != len(v.Args.Pools),
-		v.Available != nil && len(v.Available) != len(v.Args.Pools):
-		return nil, fmt.Errorf("reading key %q: burst, usage or available does not have one entry for each of the %d pools", ViewKey, len(v.Args.Pools))
+		v.Shares != nil && len(v.Shares) != len(v.Args.Pools), v.Available != nil && len(v.Available) != len(v.Args.Pools):
+		return nil, fmt.Errorf("reading key %q: burst, shares, usage or available does not have one entry for each of the %d pools", ViewKey, len(v.Args.Pools))
 	}
 	for i := range v.Args.Pools {
 		if v.Args.Pools[i].NodeSelector == nil {
@@ -172,6 +175,9 @@ func (v *View) Pools() (pool.List, error) {
 // volumes and namespaces.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	request := gate.Request{Pod: pod, Burst: v.Burst}
+	if v.Shares != nil {
+		request.Share = func(i int) aci.Use { return v.Shares[i][pod.Namespace] }
+	}
 	wait, known := v.Waits[pod.UID]
 	if !known {
 		wait.Unschedulable, wait.NoRoom = gate.UnschedulableSince(pod), gate.NoRoomSince(pod)

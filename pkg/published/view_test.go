@@ -142,6 +142,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Snapshot":           "nobody: it is of one scheduling cycle, and the pod's condition says when it was what held the pod",
 		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
 		"Request.Burst":              "burst",
+		"Request.Share":              "shares",
 		"Request.Starting":           "capacity",
 		"Request.Pacing":             "capacity",
 	}
@@ -262,7 +263,7 @@ func TestDecodeView(t *testing.T) {
 		{name: "no pools", old: `"pools":[{"name"`, new: `"pool":[{"name"`, err: "no pools in args"},
 		{name: "another number of pools", old: `"capacity":{"pools":[{`, new: `"capacity":{"pools":[{},{`, err: "capacity has 3 pools, but args has 2"},
 		{name: "no selector", old: `"nodeSelector"`, new: `"selector"`, err: "args.pools[0] has no nodeSelector"},
-		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst, usage or available does not have one entry for each of the 2 pools"},
+		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst, shares, usage or available does not have one entry for each of the 2 pools"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v, err := DecodeView([]byte(strings.Replace(string(good), tc.old, tc.new, 1)))

@@ -39,8 +39,8 @@ func (h *Pods) decide(decision *gate.Decision, now time.Time) {
 }
 
 // TestBatchesAreInOrder: pods of higher priority go first, and of pods with the same priority those that have waited
-// for longer, whenever they were enqueued. The next batch goes when all pods of the last batch have been tried, or after
-// batchTimeout. Its size follows from how long the last batch took.
+// for longer, whenever they were enqueued. The next batch goes when all pods of the last batch have been tried, or
+// after batchTimeout. Its size follows from how long the last batch took.
 func TestBatchesAreInOrder(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	add := func(prefix string, n int, priority int32) {
@@ -126,8 +126,8 @@ func TestEnqueuedPodChanges(t *testing.T) {
 	}
 }
 
-// TestSpares: when a gate opens for pods of a pool with a budget, a tenth more pods are requeued than the budget has room
-// for. Their budget goes to other pods as soon as they have failed for another reason, or have left the queue.
+// TestSpares: when a gate opens for pods of a pool with a budget, a tenth more pods are requeued than the budget has
+// room for. Their budget goes to other pods as soon as they have failed for another reason, or have left the queue.
 func TestSpares(t *testing.T) {
 	pools, now := poolsWithLimit(t, 20), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	h := New()
@@ -136,7 +136,7 @@ func TestSpares(t *testing.T) {
 	}
 	within := func(step, want string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{}} }, now)
+		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
 		for _, p := range pods {
 			h.Enqueue(p, WhileOpen)
 		}

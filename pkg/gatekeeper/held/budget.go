@@ -22,23 +22,27 @@ const reservationTTL = 10 * time.Second
 // pods are spares, because a requeued pod may have been deleted, or may fit a node of another pool.
 const spareShare = 10
 
-// WithinBudgets returns, by namespace/name, held pods that fit into the remaining budget of a burst pool, and a few
-// spares. The caller requeues these pods. Pods with a higher priority get budget first. Among pods with the same
-// priority, the pod that has waited longest gets budget first. The reason of the other pods becomes BudgetSpent. If only
-// budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool.
-func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) map[string]*v1.Pod {
+// WithinBudgets returns, by namespace/name, held pods that fit into the remaining budgets of a burst pool and of their
+// namespace there, and a few spares. The caller requeues these pods. Pods with a higher priority get budget first.
+// Among pods with the same priority, the pod that has waited longest gets budget first. Pods of a namespace without
+// remaining budget are neither chosen nor spares. The reason of the pods that are not requeued becomes BudgetSpent. If
+// only budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool, and of each namespace in each
+// pool.
+func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[string]aci.Use), now time.Time) map[string]*v1.Pod {
 	all := h.onBudget(now)
 	if len(all) == 0 {
 		return nil
 	}
-	used, chosen, spares := uses(), 0, 0
+	used, byNamespace := uses()
+	chosen, spares := 0, 0
 	for i := range all {
-		switch w, fits := &all[i], all[i].reserve(pools, used); {
+		w := &all[i]
+		switch fits, mayFit := w.reserve(pools, used, byNamespace); {
 		case w.hasReservation:
 		case fits:
 			w.chosen = true
 			chosen++
-		case spares < chosen/spareShare:
+		case mayFit && spares < chosen/spareShare:
 			w.chosen = true
 			spares++
 		}
@@ -71,16 +75,23 @@ type budgeted struct {
 	chosen         bool   // set if the pod is to be requeued
 }
 
-// reserve finds the first pool of w.pools whose budget has room for the pod. It adds the pod's usage to the usage of
-// this pool. It reports whether it found a pool.
-func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
+// reserve finds the first pool of w.pools whose budgets have room for the pod. It adds the pod's usage to the usage of
+// this pool, and of the pod's namespace there. It reports whether it found a pool. mayFit is set if the pod would fit
+// if the pool had no other pods than those of its namespace.
+func (w *budgeted) reserve(pools pool.List, uses []aci.Use, byNamespace []map[string]aci.Use) (fits, mayFit bool) {
 	for i := range pools.Burst() {
-		if p := pools.At(i); w.pools[i] && gate.HasRoom(w.pod, p, uses[i]) {
-			uses[i] = uses[i].Plus(aci.UseOf(w.pod, p.OnACI()))
-			return true
+		if !w.pools[i] {
+			continue
 		}
+		p, shares := pools.At(i), byNamespace[i]
+		if gate.HasRoom(w.pod, p, uses[i], shares[w.pod.Namespace]) {
+			use := aci.UseOf(w.pod, p.OnACI())
+			uses[i], shares[w.pod.Namespace] = uses[i].Plus(use), shares[w.pod.Namespace].Plus(use)
+			return true, true
+		}
+		mayFit = mayFit || gate.HasRoom(w.pod, p, aci.Use{}, shares[w.pod.Namespace])
 	}
-	return false
+	return false, mayFit
 }
 
 // onBudget returns the pods that only budgets hold back. Pods with a reservation come first, because their budget is

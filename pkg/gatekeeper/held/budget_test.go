@@ -37,7 +37,7 @@ func TestWithinBudgets(t *testing.T) {
 	}
 	requeues := func(when string, want ...string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{Pods: inPool}} }, now)
+		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{Pods: inPool}}, []map[string]aci.Use{{}} }, now)
 		if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are tried again, want %v", when, got, want)
 		}
@@ -62,4 +62,78 @@ func TestWithinBudgets(t *testing.T) {
 	requeues("it does not come back", "default/waits0")
 	inPool = 0
 	requeues("the burst node goes", "default/waits1", "default/waits2")
+}
+
+// TestWithinBudgetsOfNamespaces: a namespace that has spent its budget takes no place of other namespaces' pods, and
+// its pods are not requeued in vain. Pods of the first namespace have waited longest.
+func TestWithinBudgetsOfNamespaces(t *testing.T) {
+	burst := func(name string, pods, perNamespace int32) configv1.Pool {
+		b := &configv1.Burst{MaxPods: pods}
+		if perNamespace > 0 {
+			b.PerNamespace = &configv1.BurstLimits{Pods: perNamespace}
+		}
+		return configv1.Pool{Name: name, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": name}}, Burst: b}
+	}
+	for _, tc := range []struct {
+		name    string
+		pools   []configv1.Pool
+		used    []aci.Use
+		shares  []map[string]aci.Use
+		waiting map[string]int // pods, by namespace
+		want    map[string]int // requeued pods, by namespace
+	}{
+		{"one has spent its budget", []configv1.Pool{burst("aci", 50, 20)}, []aci.Use{{Pods: 20}}, []map[string]aci.Use{{"a": {Pods: 20}}},
+			map[string]int{"a": 500, "b": 15}, map[string]int{"b": 15}},
+		{"one has a part left", []configv1.Pool{burst("aci", 50, 20)}, []aci.Use{{Pods: 17}}, []map[string]aci.Use{{"a": {Pods: 17}}},
+			map[string]int{"a": 500, "b": 15}, map[string]int{"a": 3, "b": 15}},
+		{"the pool's budget is for the first, and the spares are of others", []configv1.Pool{burst("aci", 30, 20)}, []aci.Use{{}}, []map[string]aci.Use{{}},
+			map[string]int{"a": 500, "b": 500}, map[string]int{"a": 20, "b": 13}}, // three spares
+		{"all have spent theirs", []configv1.Pool{burst("aci", 50, 5)}, []aci.Use{{Pods: 10}}, []map[string]aci.Use{{"a": {Pods: 5}, "b": {Pods: 5}}},
+			map[string]int{"a": 500, "b": 500}, nil},
+		{"without a budget of the pool", []configv1.Pool{burst("aci", 0, 5)}, []aci.Use{{Pods: 1000}}, []map[string]aci.Use{{"a": {Pods: 4}}},
+			map[string]int{"a": 500, "b": 500}, map[string]int{"a": 1, "b": 5}},
+		{"another pool has room", []configv1.Pool{burst("aci", 50, 5), burst("aci-2", 3, 0)}, []aci.Use{{Pods: 5}, {}}, []map[string]aci.Use{{"a": {Pods: 5}}, {}},
+			map[string]int{"a": 500, "b": 5}, map[string]int{"a": 3, "b": 5}},
+		{"without budgets of namespaces", []configv1.Pool{burst("aci", 30, 0)}, []aci.Use{{}}, []map[string]aci.Use{{}},
+			map[string]int{"a": 500, "b": 500}, map[string]int{"a": 33}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: tc.pools}))(t)
+			h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+			for _, namespace := range slices.Sorted(maps.Keys(tc.waiting)) {
+				for i := range tc.waiting[namespace] {
+					p := pod(fmt.Sprintf("%s-%d", namespace, i))
+					p.Namespace = namespace
+					now = now.Add(time.Millisecond)
+					h.Add(p, "", &gate.Decision{Burst: slices.Repeat([]gate.Verdict{{Reason: gate.ReasonBudgetSpent}}, len(tc.pools))}, nil, now)
+				}
+			}
+			uses := func() ([]aci.Use, []map[string]aci.Use) {
+				shares := make([]map[string]aci.Use, len(tc.shares))
+				for i := range shares {
+					shares[i] = maps.Clone(tc.shares[i])
+				}
+				return slices.Clone(tc.used), shares
+			}
+			var got map[string]int
+			for _, p := range h.WithinBudgets(pools, uses, now) {
+				if got == nil {
+					got = map[string]int{}
+				}
+				got[p.Namespace]++
+			}
+			if !maps.Equal(got, tc.want) {
+				t.Errorf("requeued are %v, want %v", got, tc.want)
+			}
+			for range 3 {
+				now = now.Add(time.Second)
+				if again := h.WithinBudgets(pools, uses, now); len(again) > 0 {
+					t.Errorf("a second later, %d more are requeued", len(again))
+				}
+			}
+			if by, _ := h.ByReason(); by["BudgetSpent"] != h.Count() {
+				t.Errorf("%v of %d pods", by, h.Count())
+			}
+		})
+	}
 }

@@ -22,7 +22,7 @@ var (
 	nodesGauge = gauge("pool_nodes", "Nodes of a pool, by condition: ready; starting (not ready, or with startup taints); upcoming (ordered and not created yet, "+
 		"for at most provisionGrace).", "pool", "condition")
 	nodesMaxGauge = gauge("pool_nodes_max", "Maximum number of nodes of a regular pool; absent if it is unlimited or unknown.", "pool")
-	podsGauge     = gauge("pool_pods", "Pods of all schedulers on the nodes of a pool, without pods that have ended.", "pool")
+	podsGauge     = gauge("pool_pods", "Pods of all schedulers on the nodes of a pool, without pods that have ended. For a burst pool, the pods that its budget limits.", "pool")
 	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool, the CPU that its provider bills and its budget limits.", "pool")
 	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool, the memory that its provider bills and its budget limits.", "pool")
 
@@ -123,7 +123,7 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()
-	uses := r.Usage.Uses(pools, byPool)
+	uses, _ := r.Usage.Uses(pools, byPool)
 	for i := range uses {
 		p := pools.At(i)
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)

@@ -17,11 +17,15 @@ const maxDeclines = 500
 func (p *Publisher) status(r *Report) *published.Status {
 	c := &p.config
 	byPool, unlisted := c.Nodes()
+	uses, shares := c.Usage.Uses(c.Pools, byPool)
 	v := &published.View{
 		Leader: c.Identity, Version: c.Version, SchedulerName: c.SchedulerName, Installation: c.Pools.Installation(), Args: c.Args, Capacity: *r.View, Override: r.Override,
-		Declines: c.Declines.Remembered(maxDeclines), Problems: r.Problems, Unlisted: len(unlisted), Burst: c.Usage.Uses(c.Pools, byPool),
+		Declines: c.Declines.Remembered(maxDeclines), Problems: r.Problems, Unlisted: len(unlisted), Burst: uses,
 	}
 	clear(v.Burst[:c.Pools.Regular()])
+	if c.Pools.LimitsNamespaces() {
+		v.Shares = shares
+	}
 	v.Available, v.Usage = p.fullness(byPool)
 	v.Waits, v.Held = c.Held.Published(c.Pools)
 	state := &published.Status{View: v, Override: r.Override, Problems: r.Problems, Memory: r.Memory}

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
@@ -29,8 +31,30 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}}
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
-	return Config{Args: args, Pools: pools, Client: fake.NewClientset().CoreV1(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New(),
+	return Config{Args: args, Pools: pools, Client: fake.NewClientset().CoreV1(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New("", false),
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
+}
+
+// TestShares: the usage of each namespace is published if a burst pool has a budget for each namespace.
+func TestShares(t *testing.T) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}}
+	for _, limits := range []*configv1.BurstLimits{nil, {Pods: 3}} {
+		config := configOf(t, node)
+		config.Args.Pools[2].Burst.PerNamespace = limits
+		config.Pools = must.Get(pool.ListOf(config.Args))(t)
+		config.Usage = usage.New("ours", config.Pools.LimitsNamespaces())
+		for i, namespace := range []string{"a", "b", "a"} {
+			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{NodeName: "virtual", Containers: []v1.Container{{}}}})
+		}
+		var want []map[string]aci.Use
+		if limits != nil {
+			want = []map[string]aci.Use{{}, {}, {"a": {Pods: 2, MilliCPU: 2000, Memory: 3e9}, "b": {Pods: 1, MilliCPU: 1000, Memory: 15e8}}}
+		}
+		v := New(config).status(&Report{View: &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}}).View
+		if diff := cmp.Diff(want, v.Shares); diff != "" || v.Burst[2].Pods != 3 {
+			t.Errorf("with limits %v, %d pods (-want,+got):\n%s", limits, v.Burst[2].Pods, diff)
+		}
+	}
 }
 
 // TestFullness: the status counts the available nodes of each pool and the nodes in no pool, and has each pool's usage

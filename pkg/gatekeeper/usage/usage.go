@@ -2,7 +2,6 @@
 package usage
 
 import (
-	"math"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,23 +18,34 @@ import (
 // of pods. The gauges, the published state and held.Pods.WithinBudgets use these sums. Scheduling cycles use their
 // snapshot instead.
 type Usage struct {
-	mu    sync.Mutex
-	pods  map[types.UID]taken
-	nodes map[string]ByPriority // by name; nodes without pods are left out
-	// ending has the number of terminating pods by the node's name.
-	ending map[string]int
+	scheduler   string
+	byNamespace bool
+
+	mu     sync.Mutex
+	pods   map[types.UID]taken
+	nodes  map[string]ByPriority // by name; nodes without pods are left out
+	shares map[string]shares     // by the node's name; nodes without shares are left out
+	ending map[string]int        // how many pods are terminating, by the node's name
 }
 
-// New returns a Usage without pods.
-func New() *Usage {
-	return &Usage{pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, ending: map[string]int{}}
+// shares is the usage of parts of a node's pods. With byNamespace, the keys are namespaces. The key notShared has the
+// pods that do not use the budget of all namespaces (aci.IsShared).
+type shares map[string]Load
+
+const notShared = ""
+
+// New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods. byNamespace is set if the
+// usage of each namespace is needed.
+func New(scheduler string, byNamespace bool) *Usage {
+	return &Usage{scheduler: scheduler, byNamespace: byNamespace, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{}}
 }
 
 // taken is the usage of one pod.
 type taken struct {
-	node     string
-	priority int32
-	ending   bool
+	node, namespace string
+	shared          bool // aci.IsShared
+	priority        int32
+	ending          bool
 	Load
 }
 
@@ -74,36 +84,25 @@ func (u ByPriority) From(priority int32) aci.Use {
 	var use aci.Use
 	for i := range u {
 		if u[i].Priority >= priority {
-			use = sum(use, 1, u[i].Requests)
+			use = use.Add(1, u[i].Requests)
 		}
 	}
 	return use
 }
 
-// bounded limits the usage of one pod, so that the sum over a million pods cannot overflow.
-func bounded(use aci.Use) aci.Use {
-	const most = math.MaxInt64 >> 20
-	use.MilliCPU, use.Memory = min(use.MilliCPU, most), min(use.Memory, most)
-	return use
-}
-
 // plus returns the load plus n times the other load. n is 1 or -1.
 func (l Load) plus(n int, other Load) Load {
-	return Load{sum(l.Requests, n, other.Requests), sum(l.Billed, n, other.Billed)}
-}
-
-func sum(a aci.Use, n int, b aci.Use) aci.Use {
-	return aci.Use{Pods: a.Pods + n*b.Pods, MilliCPU: a.MilliCPU + int64(n)*b.MilliCPU, Memory: a.Memory + int64(n)*b.Memory}
+	return Load{l.Requests.Add(n, other.Requests), l.Billed.Add(n, other.Billed)}
 }
 
 // See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
-	now := taken{node: pod.Spec.NodeName, priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil}
+	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil}
 	if now.node != "" {
-		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: bounded(aci.UseOf(pod, true))}
+		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
 		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
 			requests := resource.PodRequests(pod, resource.PodResourcesOptions{UseStatusResources: true})
-			now.Requests = bounded(aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()})
+			now.Requests = aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()}.Bounded()
 		}
 	}
 	u.mu.Lock()
@@ -114,10 +113,7 @@ func (u *Usage) See(pod *v1.Pod) {
 	u.goneLocked(pod.UID)
 	if now.Requests.Pods > 0 {
 		u.pods[pod.UID] = now
-		u.nodes[now.node] = u.nodes[now.node].Plus(now.priority, 1, now.Load)
-		if now.ending {
-			u.ending[now.node]++
-		}
+		u.countLocked(&now, 1)
 	}
 }
 
@@ -141,15 +137,40 @@ func (u *Usage) goneLocked(pod types.UID) {
 		return
 	}
 	delete(u.pods, pod)
-	if before.ending {
-		if u.ending[before.node]--; u.ending[before.node] == 0 {
-			delete(u.ending, before.node)
+	u.countLocked(&before, -1)
+}
+
+// countLocked adds the pod to the sums of its node if n is 1, and removes it if n is -1.
+func (u *Usage) countLocked(pod *taken, n int) {
+	if left := u.nodes[pod.node].Plus(pod.priority, n, pod.Load); len(left) > 0 {
+		u.nodes[pod.node] = left
+	} else {
+		delete(u.nodes, pod.node)
+	}
+	if pod.ending {
+		if u.ending[pod.node] += n; u.ending[pod.node] == 0 {
+			delete(u.ending, pod.node)
 		}
 	}
-	if left := u.nodes[before.node].Plus(before.priority, -1, before.Load); len(left) > 0 {
-		u.nodes[before.node] = left
-	} else {
-		delete(u.nodes, before.node)
+	of := u.shares[pod.node]
+	if of == nil {
+		of = shares{}
+		u.shares[pod.node] = of
+	}
+	if !pod.shared {
+		of.count(notShared, n, pod.Load)
+	}
+	if u.byNamespace {
+		of.count(pod.namespace, n, pod.Load)
+	}
+	if len(of) == 0 {
+		delete(u.shares, pod.node)
+	}
+}
+
+func (s shares) count(key string, n int, load Load) {
+	if s[key] = s[key].plus(n, load); s[key].Requests.Pods == 0 {
+		delete(s, key)
 	}
 }
 
@@ -176,13 +197,38 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 }
 
 // Uses returns the usage of each pool, by the pool's index. For a burst pool on Azure Container Instances, Uses returns
-// the billed amount. For any other pool, Uses returns what its pods request.
-func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) []aci.Use {
-	uses := make([]aci.Use, len(byPool))
-	for i, load := range u.Sums(byPool) {
-		if uses[i] = load.Requests; pools.IsBurst(i) && pools.At(i).OnACI() {
-			uses[i] = load.Billed
+// the billed amount. For any other pool, Uses returns what its pods request. For a burst pool, Uses leaves out the pods
+// that do not use the budget of all namespaces (aci.IsShared). byNamespace has the usage of each namespace in the burst
+// pools, by the pool's index, if Usage counts namespaces. It includes the pods that Uses leaves out.
+func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) (uses []aci.Use, byNamespace []map[string]aci.Use) {
+	uses, byNamespace = make([]aci.Use, len(byPool)), make([]map[string]aci.Use, len(byPool))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range byPool {
+		var sum Load
+		isBurst, of := pools.IsBurst(i), map[string]aci.Use{}
+		billed := isBurst && pools.At(i).OnACI()
+		for _, node := range byPool[i] {
+			for _, part := range u.nodes[node.Name] {
+				sum = sum.plus(1, part.Load)
+			}
+			for key, load := range u.shares[node.Name] {
+				if isBurst && key == notShared {
+					sum = sum.plus(-1, load)
+				} else if isBurst {
+					of[key] = of[key].Add(1, load.use(billed))
+				}
+			}
 		}
+		uses[i], byNamespace[i] = sum.use(billed), of
 	}
-	return uses
+	return uses, byNamespace
+}
+
+// use returns what is billed for the pods, or what they request.
+func (l Load) use(billed bool) aci.Use {
+	if billed {
+		return l.Billed
+	}
+	return l.Requests
 }

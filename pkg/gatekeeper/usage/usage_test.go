@@ -11,8 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func node(name string) *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
@@ -50,7 +54,7 @@ func TestUsage(t *testing.T) {
 			[]Load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			u := New()
+			u := New("ours", false)
 			for _, p := range tc.see {
 				u.See(p)
 				u.See(p) // the second call must not change anything
@@ -67,7 +71,7 @@ func TestUsage(t *testing.T) {
 
 // TestUsageDoesNotDrift: after random changes, the sums equal those of a new count. Nothing remains of deleted pods.
 func TestUsageDoesNotDrift(t *testing.T) {
-	u, random, now := New(), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
+	u, random, now := New("ours", true), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
 	byPool := make([][]*v1.Node, 3)
 	for i := range 10 {
 		byPool[i%3] = append(byPool[i%3], node(fmt.Sprint("n", i)))
@@ -79,22 +83,30 @@ func TestUsageDoesNotDrift(t *testing.T) {
 			u.Gone(uid)
 			continue
 		}
+		namespace := fmt.Sprint("namespace-", random.IntN(3))
 		phase := []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodRunning, v1.PodFailed}[random.IntN(4)]
 		now[uid] = podOn([]string{"", fmt.Sprint("n", random.IntN(12))}[random.IntN(2)], string(uid), fmt.Sprintf("%dm", random.IntN(4000)), fmt.Sprintf("%dMi", random.IntN(4000)), phase)
+		now[uid].Namespace, now[uid].Spec.SchedulerName = namespace, []string{"ours", "other"}[random.IntN(2)]
+		if random.IntN(3) == 0 {
+			now[uid].OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: ptr.To(true)}}
+		}
 		u.See(now[uid])
 	}
-	anew := New()
+	anew := New("ours", true)
 	for _, pod := range now {
 		anew.See(pod)
 	}
 	if diff := cmp.Diff(anew.Sums(byPool), u.Sums(byPool)); diff != "" || u.Sums(byPool)[0].Requests.Pods == 0 {
 		t.Errorf("(-anew,+kept):\n%s", diff)
 	}
+	if diff := cmp.Diff(anew.shares, u.shares); diff != "" {
+		t.Errorf("(-anew,+kept):\n%s", diff)
+	}
 	for uid := range now {
 		u.Gone(uid)
 	}
-	if len(u.pods)+len(u.nodes) != 0 {
-		t.Errorf("%d pods and %d nodes are left", len(u.pods), len(u.nodes))
+	if len(u.pods)+len(u.nodes)+len(u.shares) != 0 {
+		t.Errorf("%d pods, %d nodes and %d nodes with shares are left", len(u.pods), len(u.nodes), len(u.shares))
 	}
 	for _, uid := range []string{"huge", "huge too"} {
 		u.See(podOn("n0", uid, "9e15", "9e18", v1.PodRunning))
@@ -104,10 +116,40 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	}
 }
 
+// TestUses: a DaemonSet's pod of another scheduler uses only the budget of its namespace. A pod of this scheduler uses
+// the budget of all namespaces, too, whatever owner it names.
+func TestUses(t *testing.T) {
+	burst := func(name string, perNamespace *configv1.BurstLimits) configv1.Pool {
+		return configv1.Pool{Name: name, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": name}}, Burst: &configv1.Burst{PerNamespace: perNamespace}}
+	}
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
+		{Name: "user", NodeSelector: &metav1.LabelSelector{}, Fixed: &configv1.FixedSource{}}, burst("aci", &configv1.BurstLimits{Pods: 1}), burst("other", nil)}}))(t)
+	u := New("ours", pools.LimitsNamespaces())
+	for i, tc := range []struct{ node, namespace, scheduler, owner string }{
+		{"vm", "a", "other", "DaemonSet"}, {"virtual", "a", "ours", "ReplicaSet"}, {"virtual", "a", "other", "DaemonSet"}, {"virtual", "a", "ours", "DaemonSet"},
+		{"virtual-2", "a", "other", "ReplicaSet"}, {"virtual-2", "b", "other", "DaemonSet"}, {"third", "b", "other", "DaemonSet"}, {"third", "b", "ours", "ReplicaSet"},
+	} {
+		p := podOn(tc.node, fmt.Sprint(i), "", "", v1.PodRunning)
+		p.Namespace, p.Spec.SchedulerName = tc.namespace, tc.scheduler
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: tc.owner, Controller: ptr.To(true)}}
+		u.See(p)
+	}
+	uses, shares := u.Uses(pools, [][]*v1.Node{{node("vm")}, {node("virtual"), node("virtual-2")}, {node("third")}})
+	billed := func(pods int) aci.Use {
+		return aci.Use{Pods: pods, MilliCPU: int64(pods) * 1000, Memory: int64(pods) * 15e8}
+	}
+	if diff := cmp.Diff([]aci.Use{{Pods: 1}, billed(3), billed(1)}, uses); diff != "" {
+		t.Errorf("of pools (-want,+got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]map[string]aci.Use{{}, {"a": billed(4), "b": billed(1)}, {"b": billed(2)}}, shares); diff != "" {
+		t.Errorf("of namespaces (-want,+got):\n%s", diff)
+	}
+}
+
 // BenchmarkUsage measures the cost of a scrape and of a pod update in a large cluster.
 func BenchmarkUsage(b *testing.B) {
 	const nodes, each = 5000, 10
-	u, byPool := New(), make([][]*v1.Node, 3)
+	u, byPool := New("ours", true), make([][]*v1.Node, 3)
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
 		byPool[i%3] = append(byPool[i%3], node(name))
@@ -137,7 +179,7 @@ func TestResizedPod(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Resources: of("64")}}}}
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Resources: &allocated, AllocatedResources: allocated.Requests}}
-	u := New()
+	u := New("ours", false)
 	u.See(pod)
 	if got := u.Of("n").From(math.MinInt32).MilliCPU; got != 1000 {
 		t.Errorf("%d milli CPU are used, want 1000", got)

@@ -49,6 +49,7 @@ pools:
   burst:
     maxPods: 10
     limits: {cpu: "100", memory: 400Gi}
+    perNamespace: {pods: 5, cpu: 500m}
     namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a, b]}]}
     platform: Other
     largest: {cpu: "4", memory: 16Gi}
@@ -70,6 +71,9 @@ tenants: true
 	}
 	if budget := told.Budget(); told.Platform != PlatformOther || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
 		t.Errorf("burst pool: %+v with a budget of %+v", told, budget)
+	}
+	if of := told.PerNamespace; silent.PerNamespace != nil || of.Pods != 5 || of.CPU.MilliValue() != 500 || of.Memory != nil {
+		t.Errorf("budgets of namespaces: %+v and %+v", silent.PerNamespace, of)
 	}
 	none := &PoolPriorityArgs{Order: OrderStrict, Mode: ModeEnforce, StatusConfigMap: "a/b", Pools: []Pool{args.Pools[0], {Name: "bare", NodeSelector: args.Pools[1].NodeSelector, Burst: &Burst{}}}}
 	none.Capacity.ClusterAutoscalerStatus = "a/b"

@@ -202,8 +202,13 @@ type Burst struct {
 	MaxPods int32 `json:"maxPods,omitempty"`
 
 	// Limits are the pool's budget. The gate lets in a pod only if all pods on the pool's nodes, including this pod,
-	// stay within the budget. Pods of other schedulers count, and terminated pods do not. Set at least one limit.
+	// stay within the budget. Pods of other schedulers count, except those of DaemonSets. Terminated pods do not count.
+	// Set at least one limit.
 	Limits *BurstLimits `json:"limits,omitempty"`
+
+	// PerNamespace is the budget of each namespace in the pool, beside `limits`. All pods of the namespace on the
+	// pool's nodes count, including pods of DaemonSets. Set at least one limit.
+	PerNamespace *BurstLimits `json:"perNamespace,omitempty"`
 
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
 	// namespaces may burst, or with `tenants`, pods of labelled namespaces.
@@ -254,7 +259,8 @@ const (
 	LossSecurityContext Loss = "SecurityContext"
 )
 
-// BurstLimits are a burst pool's budget. A field that is not set limits nothing.
+// BurstLimits are the budget of a burst pool, or of a namespace in a burst pool. A field that is not set limits
+// nothing.
 type BurstLimits struct {
 	// Pods is the largest number of pods. 0 means no limit.
 	Pods int32 `json:"pods,omitempty"`

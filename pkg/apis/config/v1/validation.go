@@ -153,9 +153,10 @@ func validateTemplate(t *NodeTemplate, p *field.Path) field.ErrorList {
 func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	errs := validateTolerations(burst.Tolerations, p.Child("tolerations"))
 	errs = when(errs, burst.MaxPods < 0, field.Invalid(p.Child("maxPods"), burst.MaxPods, "must not be negative; 0 is no limit"))
-	if burst.Limits != nil {
-		errs = append(errs, validateLimits(burst, p)...)
-	}
+	errs = append(errs, validateLimits(burst.Limits, p, "limits")...)
+	errs = append(errs, validateLimits(burst.PerNamespace, p, "perNamespace")...)
+	errs = when(errs, burst.MaxPods != 0 && burst.Limits != nil && burst.Limits.Pods != 0,
+		field.Forbidden(p.Child("limits", "pods"), "maxPods sets the same limit; remove one of the two"))
 	if burst.NamespaceSelector != nil {
 		errs = append(errs, validateSelector(burst.NamespaceSelector, p.Child("namespaceSelector"),
 			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; to allow all namespaces, remove it")...)
@@ -172,12 +173,14 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	return append(errs, validateReturn(&burst.Return, p.Child("return"))...)
 }
 
-// validateLimits validates the limits of a burst pool.
-func validateLimits(burst *Burst, burstPath *field.Path) field.ErrorList {
-	limits, p := burst.Limits, burstPath.Child("limits")
-	errs := when(nil, *limits == (BurstLimits{}), field.Required(p, "set pods, cpu or memory, or remove limits"))
+// validateLimits validates the limits in the field of this name; nil means no limits.
+func validateLimits(limits *BurstLimits, burstPath *field.Path, name string) field.ErrorList {
+	if limits == nil {
+		return nil
+	}
+	p := burstPath.Child(name)
+	errs := when(nil, *limits == (BurstLimits{}), field.Required(p, "set pods, cpu or memory, or remove "+name))
 	errs = when(errs, limits.Pods < 0, field.Invalid(p.Child("pods"), limits.Pods, "must be at least 1; leave it out for no limit"))
-	errs = when(errs, burst.MaxPods != 0 && limits.Pods != 0, field.Forbidden(p.Child("pods"), "maxPods sets the same limit; remove one of the two"))
 	errs = when(errs, limits.CPU != nil && limits.CPU.Sign() <= 0, field.Invalid(p.Child("cpu"), limits.CPU.String(), "must be positive; leave it out for no limit"))
 	return when(errs, limits.Memory != nil && limits.Memory.Sign() <= 0, field.Invalid(p.Child("memory"), limits.Memory.String(), "must be positive; leave it out for no limit"))
 }

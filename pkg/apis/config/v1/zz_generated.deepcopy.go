@@ -26,6 +26,11 @@ func (in *Burst) DeepCopyInto(out *Burst) {
 		*out = new(BurstLimits)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.PerNamespace != nil {
+		in, out := &in.PerNamespace, &out.PerNamespace
+		*out = new(BurstLimits)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.NamespaceSelector != nil {
 		in, out := &in.NamespaceSelector, &out.NamespaceSelector
 		*out = new(metav1.LabelSelector)
