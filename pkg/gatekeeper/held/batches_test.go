@@ -184,7 +184,7 @@ func TestReservationStartsWithBatch(t *testing.T) {
 	h.decide(limited, now)
 	within := func(want int) {
 		t.Helper()
-		if got := len(h.WithinBudgets(pools, func() []aci.Use { return []aci.Use{{}} }, now)); got != want {
+		if got := len(h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)); got != want {
 			t.Errorf("%d pods are requeued, want %d", got, want)
 		}
 	}
