@@ -61,6 +61,11 @@ func TestEmergencyScheduler(t *testing.T) {
 		}
 		return ""
 	})
+	// docs/emergency.md has this command, for namespaces that opt in by a policy.
+	out, err := e.kubectl("", "", "-n", namespace, "delete", "pods", "--field-selector=spec.schedulerName=pool-priority-scheduler,spec.nodeName=", "--dry-run=server")
+	if got := strings.Count(out, "deleted"); err != nil || got != 3 || strings.Contains(out, "before") {
+		t.Errorf("the command lists %d pods, %v: %s", got, err, out)
+	}
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 	e.Lands(40*time.Second, "waits", map[string]int{"userpool": 2, "": 1})
 	if got := e.bound(stock, "waits"); got != 2 {
