@@ -126,7 +126,7 @@ func TestNamespacesShareABurstPool(t *testing.T) {
 			Spec: appsv1.DaemonSetSpec{Selector: template.Spec.Selector, Template: template.Spec.Template}}, metav1.CreateOptions{}))
 	}
 	bursts("daemons", 5, "")
-	e.Create(suite.Deployment("web", 12, "500m"))
+	e.Create(suite.Deployment("web", 12, "500m", endsFast))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 5, "": 3})
 	e.Told("web", gate.ReasonBudgetSpent.Sentence)
 	create("daemons", 2)

@@ -206,8 +206,8 @@ type Burst struct {
 	// Set at least one limit.
 	Limits *BurstLimits `json:"limits,omitempty"`
 
-	// PerNamespace is the budget of each namespace in the pool, beside `limits`. All pods of the namespace on the
-	// pool's nodes count, including pods of DaemonSets. Set at least one limit.
+	// PerNamespace is the budget of each namespace in the pool, beside `limits` and with the same fields. All pods of
+	// the namespace on the pool's nodes count, including pods of DaemonSets. Set at least one limit.
 	PerNamespace *BurstLimits `json:"perNamespace,omitempty"`
 
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
