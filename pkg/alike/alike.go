@@ -86,8 +86,8 @@ func View(pod *corev1.Pod) string {
 		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
 }
 
-// TopologyKeys returns the keys of labels that the pod's nodes must have because of DoNotSchedule spread constraints, and
-// because of required pod affinity.
+// TopologyKeys returns the keys of labels that the pod's nodes must have because of DoNotSchedule spread constraints,
+// and because of required pod affinity.
 func TopologyKeys(pod *corev1.Pod) (spread, affinity []string) {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		if c := &pod.Spec.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {

@@ -69,8 +69,8 @@ func (g *Gatekeeper) lostBy(pod *v1.Pod) gate.Lost {
 	return gate.LostBy(pod, namespace, all)
 }
 
-// tenant returns what the gate reads of the pod's namespace if `tenants` is true, and nil otherwise. Until the scheduler
-// has read the NetworkPolicies, every pod counts as selected by one.
+// tenant returns what the gate reads of the pod's namespace if `tenants` is true, and nil otherwise. Until the
+// scheduler has read the NetworkPolicies, every pod counts as selected by one.
 func (g *Gatekeeper) tenant(pod *v1.Pod) *gate.Tenant {
 	if !g.config.Args.Tenants {
 		return nil

@@ -23,8 +23,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// hardened returns a pod that restricted Pod Security admits and that fits no VM beside another pod. Its annotation asks
-// to burst whatever it uses.
+// hardened returns a pod that restricted Pod Security admits and that fits no VM beside another pod. Its annotation
+// asks to burst whatever it uses.
 func hardened(namespace, name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"poolpriority.dev/burst": "Always"}},
