@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,5 +174,25 @@ func TestBadArguments(t *testing.T) {
 				t.Errorf("%d errors, %d wanted:\n%s", count, wanted, said)
 			}
 		})
+	}
+}
+
+// TestTenantsShare: with tenants, a namespace may use half of a burst pool's budget by default.
+func TestTenantsShare(t *testing.T) {
+	for _, tenants := range []bool{false, true} {
+		args, err := decodeArgs(fmt.Sprintf(`
+pools:
+- {name: user, nodeSelector: {matchLabels: {mode: user}}, fixed: {}}
+- {name: aci, nodeSelector: {matchLabels: {type: virtual-kubelet}}, burst: {limits: {pods: 101, cpu: "25", memory: 400G}}}
+tenants: %v
+`, tenants))
+		must.NoError(t, err)
+		of := args.Pools[1].Burst.PerNamespace
+		if tenants != (of != nil) || tenants && (of.Pods != 51 || of.CPU.MilliValue() != 12500 || of.Memory.String() != "200G") {
+			t.Errorf("tenants %v: %+v", tenants, of)
+		}
+		if errs := Validate(args); len(errs) > 0 {
+			t.Errorf("Validate() = %v", errs)
+		}
 	}
 }

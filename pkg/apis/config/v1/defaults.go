@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -23,6 +24,9 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 			setDuration(&burst.Return.StableFor, 5*time.Minute)
 			burst.Return.EvictionsPerMinute = cmp.Or(burst.Return.EvictionsPerMinute, 2)
 			burst.Return.PerWorkload = cmp.Or(burst.Return.PerWorkload, 1)
+			if half := half(burst.Budget()); args.Tenants && half != (BurstLimits{}) {
+				burst.PerNamespace = cmp.Or(burst.PerNamespace, &half)
+			}
 		}
 	}
 	c := &args.Capacity
@@ -34,6 +38,18 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	setDuration(&c.DeclineGrace, time.Minute)
 	setDuration(&c.NewPodDelay, 0)
 	setDuration(&c.HoldLimit, time.Hour)
+}
+
+// half returns half of the limits, rounded up. It leaves out limits that are not positive.
+func half(limits BurstLimits) (half BurstLimits) {
+	half.Pods = max(0, limits.Pods+1) / 2
+	if limits.CPU != nil && limits.CPU.Sign() > 0 {
+		half.CPU = resource.NewMilliQuantity((limits.CPU.MilliValue()+1)/2, resource.DecimalSI)
+	}
+	if limits.Memory != nil && limits.Memory.Sign() > 0 {
+		half.Memory = resource.NewQuantity((limits.Memory.Value()+1)/2, limits.Memory.Format)
+	}
+	return half
 }
 
 func setDuration(field **metav1.Duration, value time.Duration) {

@@ -207,7 +207,8 @@ type Burst struct {
 	Limits *BurstLimits `json:"limits,omitempty"`
 
 	// PerNamespace is the budget of each namespace in the pool, beside `limits` and with the same fields. All pods of
-	// the namespace on the pool's nodes count, including pods of DaemonSets. Set at least one limit.
+	// the namespace on the pool's nodes count, including pods of DaemonSets. Set at least one limit. With
+	// `tenants`, the default is half of `limits`.
 	PerNamespace *BurstLimits `json:"perNamespace,omitempty"`
 
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
