@@ -351,8 +351,10 @@ func TestSlotOfABurstNode(t *testing.T) {
 	h.addNodes(virtualNode("virtual-2"))
 	for _, name := range []string{"third", "fourth"} {
 		c, said, _ := h.failed(big(name))
-		if want := "2 node(s) in a burst pool"; !c.fromCache || !strings.Contains(said, want) {
-			t.Errorf("from the cache: %t; %q has no %q", c.fromCache, said, want)
+		for _, want := range []string{"4 Insufficient cpu", "2 node(s) in a burst pool"} {
+			if !c.fromCache || !strings.Contains(said, want) {
+				t.Errorf("the %s, from the cache: %t; %q has no %q", name, c.fromCache, said, want)
+			}
 		}
 	}
 	h.setCapacity(nodegroups.Full, nodegroups.Full)

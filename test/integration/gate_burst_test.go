@@ -54,7 +54,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	must.NoError(t, e.scheduler.Restart())
 	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
 	e.Stays(2*time.Second, within)
-	e.Told("web", gate.ReasonBudgetSpent.Sentence)
+	e.hasMetrics(`pool_priority_held_pods{reason="BudgetSpent"} 36`)
 
 	// When a burst pod ends, another pod bursts at once. A deleted pod on the virtual node uses the budget until its
 	// grace period has passed.
