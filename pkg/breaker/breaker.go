@@ -84,18 +84,19 @@ type Pod struct {
 	TemplateKey string
 	// CountsFailures is the result of the function CountsFailures for the pod.
 	CountsFailures bool
-	// MilliCPU and Memory are what the provider bills for the pod, in thousandths of a CPU and in bytes. PodOf does not
-	// set them.
-	MilliCPU, Memory int64
-	Bound            time.Time
-	Started          bool
+	// MilliCPU is the CPU that the provider bills for the pod now, in thousandths. PodOf does not set it.
+	MilliCPU int64
+	// Billed is what the provider bills for the pod while it runs, without the namespace. PodOf does not set it.
+	Billed  Scope
+	Bound   time.Time
+	Started bool
 	// Ending is set if the pod is being deleted, or has failed without being refused. Such a pod will not start.
 	Ending bool
 	// Refusal is nil if the pod was not refused.
 	Refusal *refusal.Refusal
 }
 
-// PodOf returns the fields of the pod that a Breaker uses, as of now, except for MilliCPU and Memory.
+// PodOf returns the fields of the pod that a Breaker uses, as of now, except for MilliCPU and Billed.
 func PodOf(pod *corev1.Pod, now time.Time) Pod {
 	p := Pod{
 		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod, now),
@@ -352,7 +353,9 @@ func (b *Breaker) ban(p *Pod, at time.Time) {
 func (b *Breaker) failed(p *Pod, at time.Time) {
 	f := Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at}
 	if p.Refusal.OfCapacity() && b.isLargest(p) {
-		b.closeFor(Scope{MilliCPU: p.MilliCPU, Memory: p.Memory}, &f, at)
+		if p.Bound.After(b.closings[p.Billed].newest) { // the pause doubles only for pods that were bound after the last closing
+			b.closeFor(p.Billed, &f, at)
+		}
 		return
 	}
 	b.fail(f)

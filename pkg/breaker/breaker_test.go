@@ -177,6 +177,10 @@ func TestHalfOpen(t *testing.T) {
 	t.Run("refused with a code that is not known", func(t *testing.T) {
 		s, probe := probing(t)
 		s.refuse(probe, refusal.Unknown)
+		if j := s.is(HalfOpen); len(j.Closings) != 1 || j.Closings[0].Namespace != "ns" || !j.Closings[0].Until.Equal(s.now.Add(time.Minute)) {
+			t.Errorf("the pool is not closed for the namespace: %+v", j.Closings)
+		}
+		s.refuse(s.bound("other/web/1"), refusal.Unknown)
 		s.is(Refusing)
 	})
 	t.Run("refused for nothing", func(t *testing.T) {
@@ -196,7 +200,9 @@ func TestHalfOpen(t *testing.T) {
 	t.Run("late", func(t *testing.T) {
 		s, _ := probing(t)
 		s.at(16*time.Minute - time.Second).is(HalfOpen)
-		s.at(16 * time.Minute).is(Refusing)
+		if j := s.at(16 * time.Minute).is(HalfOpen); len(j.Closings) != 1 {
+			t.Errorf("the pool is not closed for the namespace: %+v", j.Closings)
+		}
 	})
 	t.Run("a pod of before starts", func(t *testing.T) {
 		s := newScript(t)

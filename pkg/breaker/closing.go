@@ -33,7 +33,7 @@ func (s Scope) max(o Scope) Scope {
 	return Scope{MilliCPU: max(s.MilliCPU, o.MilliCPU), Memory: max(s.Memory, o.Memory)}
 }
 
-// Closing keeps an Open pool closed for some pods. No tenant can close the pool for others by pods that the provider
+// Closing keeps a pool closed for some pods. No tenant can close the pool for others by pods that the provider
 // does not run: failures in one namespace concern only this namespace, and a lack of capacity for a pod that is larger
 // than all that ran concerns only pods of this size.
 type Closing struct {
@@ -56,14 +56,14 @@ func (b *Breaker) closeFor(scope Scope, why *Failure, at time.Time) {
 	trim(b.closings, maxClosings, func(s Scope, c Closing) (time.Time, string) { return c.Until, s.Namespace })
 }
 
-// closeNamespaces closes an Open pool for each namespace with two failures, or with one failure after the pool was
-// closed for the namespace.
-func (b *Breaker) closeNamespaces(now time.Time) {
+// closeNamespaces closes the pool for each namespace that has at least this number of failures that match, or one such
+// failure after the pool was closed for the namespace.
+func (b *Breaker) closeNamespaces(least int, match func(Failure) bool, now time.Time) {
 	counts := map[string]int{}
 	for _, uid := range slices.Sorted(maps.Keys(b.failures)) {
 		f := b.failures[uid]
-		if c := b.closings[Scope{Namespace: f.Namespace}]; f.Bound.After(c.newest) {
-			if counts[f.Namespace]++; counts[f.Namespace]+c.times >= 2 {
+		if c := b.closings[Scope{Namespace: f.Namespace}]; match(f) && f.Bound.After(c.newest) {
+			if counts[f.Namespace]++; counts[f.Namespace] >= least || c.times > 0 {
 				b.closeFor(Scope{Namespace: f.Namespace}, &f, now)
 			}
 		}
@@ -73,7 +73,7 @@ func (b *Breaker) closeNamespaces(now time.Time) {
 // isLargest reports whether the pod is larger than each pod that ran there lately. It returns false if none ran.
 func (b *Breaker) isLargest(p *Pod) bool {
 	ran := b.ran[0].max(b.ran[1])
-	return ran.MilliCPU > 0 && (p.MilliCPU > ran.MilliCPU || p.Memory > ran.Memory)
+	return ran.MilliCPU > 0 && (p.Billed.MilliCPU > ran.MilliCPU || p.Billed.Memory > ran.Memory)
 }
 
 // openFor ends the closings that a pod that has started disproves.
@@ -104,5 +104,5 @@ func (b *Breaker) listed() []Closing {
 }
 
 func (p *Pod) scope() Scope {
-	return Scope{Namespace: p.Namespace, MilliCPU: p.MilliCPU, Memory: p.Memory}
+	return Scope{Namespace: p.Namespace, MilliCPU: p.Billed.MilliCPU, Memory: p.Billed.Memory}
 }

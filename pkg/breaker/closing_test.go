@@ -58,7 +58,7 @@ func TestNoCapacityForLargePods(t *testing.T) {
 	small, large := Scope{MilliCPU: 1000, Memory: gib}, Scope{MilliCPU: 31000, Memory: gib}
 	s := newScript(t)
 	pod := func(name string, size Scope) Pod {
-		return Pod{UID: types.UID(name), Namespace: "a", Owner: types.UID(name), Bound: s.now, MilliCPU: size.MilliCPU, Memory: size.Memory}
+		return Pod{UID: types.UID(name), Namespace: "a", Owner: types.UID(name), Bound: s.now, MilliCPU: size.MilliCPU, Billed: size}
 	}
 	noCapacity := func(name string, size Scope) {
 		p := pod(name, size)

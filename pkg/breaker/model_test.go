@@ -250,7 +250,7 @@ func (h *history) verdicts() []verdict {
 	var until, closed, probed, shut time.Time
 	for k, s := range h.steps {
 		failures := h.failures(k)
-		ofPool, alone, namespaces, ofProbe := 0, false, map[string]bool{}, false
+		ofPool, alone, namespaces, ofProbe, probes := 0, false, map[string]bool{}, false, map[string]bool{}
 		for _, f := range failures {
 			namespaces[f.Namespace] = true
 			if f.Cause == refusal.PoolError {
@@ -258,7 +258,10 @@ func (h *history) verdicts() []verdict {
 				_, _, gone := h.seen(f.UID, k)
 				alone = alone || !gone && s.at.Sub(f.At) >= h.rules.Alone
 			}
-			ofProbe = ofProbe || f.Bound.After(probed)
+			if f.Bound.After(probed) {
+				probes[f.Namespace] = true
+				ofProbe = ofProbe || f.Cause == refusal.PoolError || len(probes) > 1
+			}
 		}
 		if state != Open && h.accepted(k).After(closed.Add(h.rules.InFlight)) {
 			state = Open

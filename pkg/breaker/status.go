@@ -26,15 +26,17 @@ func (b *Breaker) Status(now time.Time) Status {
 			b.since = now
 			b.close(now, func(Failure) bool { return true })
 		} else {
-			b.closeNamespaces(now)
+			b.closeNamespaces(2, func(Failure) bool { return true }, now)
 		}
 	case b.state == Refusing && !now.Before(b.until):
 		b.state, b.until, b.probed = HalfOpen, time.Time{}, b.newest
-	case b.state == HalfOpen && b.anyFailure(b.ofTrial):
+	case b.state == HalfOpen && b.trialFails():
 		b.close(now, b.ofTrial)
 	case b.state == HalfOpen && b.expires(now):
 		b.open(now)
 		b.expired = true
+	case b.state == HalfOpen:
+		b.closeNamespaces(1, b.ofTrial, now)
 	}
 	j := Status{State: b.state, Since: b.since, Expired: b.expired, Until: b.until, Failed: len(b.failures), Templates: b.templates,
 		Closings: b.listed(), Pacing: b.Pacing("", nil, now)}
@@ -116,13 +118,19 @@ func (b *Breaker) open(now time.Time) {
 // were seen before the pool became half-open.
 func (b *Breaker) ofTrial(f Failure) bool { return f.Bound.After(b.probed) }
 
-func (b *Breaker) anyFailure(match func(Failure) bool) bool {
+// trialFails reports whether tests of the half-open pool had a pool error, or failed in two namespaces. The failure of a
+// test in one namespace closes the pool only for this namespace, so that others get their test.
+func (b *Breaker) trialFails() bool {
+	namespaces := map[string]bool{}
 	for _, f := range b.failures {
-		if match(f) {
+		if !b.ofTrial(f) {
+			continue
+		}
+		if namespaces[f.Namespace] = true; f.Cause == refusal.PoolError {
 			return true
 		}
 	}
-	return false
+	return len(namespaces) >= 2
 }
 
 // close makes the pool Refusing because of the failures that match. The code and message come from the latest pool

@@ -125,12 +125,9 @@ func hasRun(pod *corev1.Pod) bool {
 // of the pod's creation (azure-aci v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
-// maxClockSkew is by how much the clock of the scheduler that bound a pod may be ahead of the reader's clock.
-const maxClockSkew = 10 * time.Second
-
 // BoundAt returns when the pod was bound, but at most now. This is the latest of three times: the annotation
 // BoundAtAnnotation, the condition PodScheduled and the creation timestamp. The annotation counts only if the pod has a
-// node. Users can write it, too, so it does not count if it is later than now by more than maxClockSkew.
+// node.
 func BoundAt(pod *corev1.Pod, now time.Time) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {
@@ -139,7 +136,7 @@ func BoundAt(pod *corev1.Pod, now time.Time) time.Time {
 		}
 	}
 	said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation])
-	if err == nil && pod.Spec.NodeName != "" && said.After(at) && !said.After(now.Add(maxClockSkew)) {
+	if err == nil && pod.Spec.NodeName != "" && said.After(at) {
 		at = said
 	}
 	if at.After(now) {

@@ -40,7 +40,7 @@ func TestBoundAt(t *testing.T) {
 	}{
 		"the scheduler's":            {"aci", now.Add(-time.Minute).Format(time.RFC3339), now.Add(-time.Minute)},
 		"by a clock that is ahead":   {"aci", now.Add(5 * time.Second).Format(time.RFC3339), now},
-		"in the future":              {"aci", "2099-01-01T00:00:00Z", made},
+		"in the future":              {"aci", "2099-01-01T00:00:00Z", now},
 		"before the pod was created": {"aci", "1999-01-01T00:00:00Z", made},
 		"no time":                    {"aci", "yesterday", made},
 		"of a pod without a node":    {"", now.Add(-time.Minute).Format(time.RFC3339), made},

@@ -117,8 +117,9 @@ func (p *Providers) See(pod *v1.Pod) {
 // podOf returns the breaker's input for a pod in the burst pool with index i.
 func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
 	of := breaker.PodOf(pod, p.config.Now())
-	use := aci.UseOf(pod, p.config.Pools.At(i).OnACI())
-	of.MilliCPU, of.Memory = use.MilliCPU, use.Memory
+	onACI := p.config.Pools.At(i).OnACI()
+	billed := aci.Billed(pod, onACI) // unlike UseOf, also of a pod that was refused and has ended
+	of.MilliCPU, of.Billed = aci.UseOf(pod, onACI).MilliCPU, breaker.Scope{MilliCPU: billed.MilliCPU, Memory: billed.Memory}
 	return of
 }
 

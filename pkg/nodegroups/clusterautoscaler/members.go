@@ -40,8 +40,8 @@ type member struct {
 	marked  time.Time // when the autoscaler marked the node for removal, by our clock if that was seen; zero without a mark
 }
 
-// removalTimeout is how long the autoscaler may take to remove a node that it has marked: its default
-// --max-graceful-termination-sec of 10 minutes, and 5 minutes for the VM. If a removal fails, or the autoscaler is killed,
+// removalTimeout is how long the autoscaler may take to remove a node that it has marked, and on which no pod is
+// terminating. If a removal fails, or the autoscaler is killed,
 // the mark may stay for ever (kubernetes/autoscaler#5657).
 const removalTimeout = 15 * time.Minute
 
@@ -140,7 +140,10 @@ func (m *members) observe(nodes []*corev1.Node, pools map[string]string, drainin
 		if !nodegroups.IsLeaving(node) {
 			continue
 		}
-		if end := known.marked.Add(removalTimeout); byAutoscaler && node.DeletionTimestamp == nil && (draining == nil || !draining(node.Name)) {
+		if draining != nil && draining(node.Name) {
+			known.marked = now // the time for the VM begins when the node is empty
+		}
+		if end := known.marked.Add(removalTimeout); byAutoscaler && node.DeletionTimestamp == nil {
 			if !now.Before(end) {
 				m.stuck = append(m.stuck, node.Name)
 				continue

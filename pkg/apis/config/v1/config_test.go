@@ -184,10 +184,14 @@ func TestTenantsShare(t *testing.T) {
 pools:
 - {name: user, nodeSelector: {matchLabels: {mode: user}}, fixed: {}}
 - {name: aci, nodeSelector: {matchLabels: {type: virtual-kubelet}}, burst: {limits: {pods: 101, cpu: "25", memory: 400G}}}
+- {name: small, nodeSelector: {matchLabels: {type: small}}, burst: {limits: {pods: 1, cpu: "6", memory: 10G}, largest: {cpu: "5"}}}
 tenants: %v
 `, tenants))
 		must.NoError(t, err)
-		of := args.Pools[1].Burst.PerNamespace
+		of, small := args.Pools[1].Burst.PerNamespace, args.Pools[2].Burst.PerNamespace
+		if tenants && (small.Pods != 1 || small.CPU.MilliValue() != 5000 || small.Memory.String() != "10G") {
+			t.Errorf("a small budget: %+v", small)
+		}
 		if tenants != (of != nil) || tenants && (of.Pods != 51 || of.CPU.MilliValue() != 12500 || of.Memory.String() != "200G") {
 			t.Errorf("tenants %v: %+v", tenants, of)
 		}

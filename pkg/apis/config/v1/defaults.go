@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -24,8 +25,8 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 			setDuration(&burst.Return.StableFor, 5*time.Minute)
 			burst.Return.EvictionsPerMinute = cmp.Or(burst.Return.EvictionsPerMinute, 2)
 			burst.Return.PerWorkload = cmp.Or(burst.Return.PerWorkload, 1)
-			if half := half(burst.Budget()); args.Tenants && half != (BurstLimits{}) {
-				burst.PerNamespace = cmp.Or(burst.PerNamespace, &half)
+			if share := shareOf(burst); args.Tenants && share != (BurstLimits{}) {
+				burst.PerNamespace = cmp.Or(burst.PerNamespace, &share)
 			}
 		}
 	}
@@ -40,16 +41,24 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	setDuration(&c.HoldLimit, time.Hour)
 }
 
-// half returns half of the limits, rounded up. It leaves out limits that are not positive.
-func half(limits BurstLimits) (half BurstLimits) {
-	half.Pods = max(0, limits.Pods+1) / 2
-	if limits.CPU != nil && limits.CPU.Sign() > 0 {
-		half.CPU = resource.NewMilliQuantity((limits.CPU.MilliValue()+1)/2, resource.DecimalSI)
+// shareOf returns half of the pool's limits, rounded up, and at least what one pod may request: `largest`, or else 4 CPUs
+// and 16 GB. It leaves out limits that are not positive.
+func shareOf(burst *Burst) (share BurstLimits) {
+	limits := burst.Budget()
+	share.Pods = max(0, limits.Pods+1) / 2
+	half := func(limit *resource.Quantity, name corev1.ResourceName, least string) *resource.Quantity {
+		if limit == nil || limit.Sign() <= 0 {
+			return nil
+		}
+		pod, ok := burst.Largest[name]
+		if !ok {
+			pod = resource.MustParse(least)
+		}
+		milli := min(limit.MilliValue(), max((limit.MilliValue()+1)/2, pod.MilliValue()))
+		return resource.NewMilliQuantity(milli, limit.Format)
 	}
-	if limits.Memory != nil && limits.Memory.Sign() > 0 {
-		half.Memory = resource.NewQuantity((limits.Memory.Value()+1)/2, limits.Memory.Format)
-	}
-	return half
+	share.CPU, share.Memory = half(limits.CPU, corev1.ResourceCPU, "4"), half(limits.Memory, corev1.ResourceMemory, "16G")
+	return share
 }
 
 func setDuration(field **metav1.Duration, value time.Duration) {

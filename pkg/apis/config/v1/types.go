@@ -208,7 +208,7 @@ type Burst struct {
 
 	// PerNamespace is the budget of each namespace in the pool, beside `limits` and with the same fields. All pods of
 	// the namespace on the pool's nodes count, including pods of DaemonSets. Set at least one limit. With
-	// `tenants`, the default is half of `limits`.
+	// `tenants`, the default is half of `limits`, but not less than what one pod may request.
 	PerNamespace *BurstLimits `json:"perNamespace,omitempty"`
 
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
