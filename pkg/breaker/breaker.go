@@ -279,12 +279,10 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 	} else {
 		delete(b.waiting, pod.UID)
 	}
-	if pod.Started {
-		b.openFor(&pod)
-	}
 	switch {
 	case started:
 		change.StatusChanged = true
+		b.openFor(&pod)
 		delete(b.failures, pod.UID)
 		delete(b.refusedPods, pod.UID)
 		b.accepted = latest(b.accepted, pod.Bound)
@@ -353,7 +351,7 @@ func (b *Breaker) ban(p *Pod, at time.Time) {
 func (b *Breaker) failed(p *Pod, at time.Time) {
 	f := Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at}
 	if p.Refusal.OfCapacity() && b.isLargest(p) {
-		if p.Bound.After(b.closings[p.Billed].newest) { // the pause doubles only for pods that were bound after the last closing
+		if p.Bound.After(b.closings[p.Billed].Newest) { // the pause doubles only for pods that were bound after the last closing
 			b.closeFor(p.Billed, &f, at)
 		}
 		return
@@ -381,13 +379,13 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting returns the number of pods that have not started at the time now, but are expected to start. It counts
-// recently bound pods on the pool's nodes. It also counts the pods in placed (assumed pods, by UID) whose binding the
-// informer has not delivered yet.
-func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
+// Starting returns the number of pods of the scope that have not started at the time now, but are expected to start. It
+// counts recently bound pods on the pool's nodes. It also counts the pods in placed (assumed pods of the scope, by UID)
+// whose binding the informer has not delivered yet.
+func (b *Breaker) Starting(scope Scope, placed []types.UID, now time.Time) int {
 	n := 0
 	for _, k := range b.waiting {
-		if now.Before(k.startsUntil(b.rules.StartWithin)) {
+		if scope.Selects(k.scope()) && now.Before(k.startsUntil(b.rules.StartWithin)) {
 			n++
 		}
 	}

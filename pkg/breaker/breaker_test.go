@@ -411,6 +411,12 @@ func TestRestoreNonsense(t *testing.T) {
 		t.Errorf("it is %+v", j)
 	}
 	s = newScript(t)
+	later := begin.Add(1000 * time.Hour)
+	s.Restore(Memory{Closings: []Closing{{Until: later}, {Scope: Scope{Namespace: "a"}, Until: later, Newest: later, Times: 1000, Starting: 7}}, Ran: Scope{MilliCPU: -1}}, begin)
+	if c := s.is(Open).Closings; len(c) != 1 || !c[0].Until.Equal(begin.Add(10*time.Minute)) || !c[0].Newest.Equal(begin) || c[0].Times != 30 || c[0].Starting != 0 || s.ran != [2]Scope{} {
+		t.Errorf("the closings are %+v", c)
+	}
+	s = newScript(t)
 	s.Restore(Memory{State: "Confused"}, begin)
 	s.is(Open)
 }
@@ -456,7 +462,7 @@ func TestStarting(t *testing.T) {
 	s := newScript(t)
 	is := func(what string, want int, placed ...types.UID) {
 		t.Helper()
-		if got := s.Starting(placed, s.now); got != want {
+		if got := s.Starting(Scope{Namespace: "ns"}, placed, s.now); got != want {
 			t.Errorf("%s: %d may start, want %d", what, got, want)
 		}
 	}
@@ -493,9 +499,9 @@ func TestStarting(t *testing.T) {
 	is("where no pod is late, one of 14 minutes", 1)
 }
 
-// TestStartIsDatedBack: once a pod runs, the connector reports the pod's creation as the time of its binding. If
-// the pod had waited while the pool was closed, its start still opens the pool. A pod that has started stays started, unless it is
-// refused.
+// TestStartIsDatedBack: once a pod runs, the connector reports the pod's creation as the time of its binding. If the
+// pod had waited while the pool was closed, its start still opens the pool. A pod that has started stays started,
+// unless it is refused.
 func TestStartIsDatedBack(t *testing.T) {
 	breaker := New(NewRules(15 * time.Minute))
 	now := begin

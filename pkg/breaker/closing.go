@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/backoff"
 )
 
@@ -24,6 +27,13 @@ type Scope struct {
 	Memory   int64 `json:"memory,omitempty"`
 }
 
+// ScopeOf returns the smallest scope that selects the pod. onACI is whether Azure Container Instances bills for the
+// pod. Unlike aci.UseOf, ScopeOf has the size of a pod that has ended, too.
+func ScopeOf(pod *corev1.Pod, onACI bool) Scope {
+	billed := aci.Billed(pod, onACI)
+	return Scope{Namespace: pod.Namespace, MilliCPU: billed.MilliCPU, Memory: billed.Memory}
+}
+
 // Selects reports whether the scope selects the pod.
 func (s Scope) Selects(pod Scope) bool {
 	return (s.Namespace == "" || s.Namespace == pod.Namespace) && pod.MilliCPU >= s.MilliCPU && pod.Memory >= s.Memory
@@ -39,18 +49,23 @@ func (s Scope) max(o Scope) Scope {
 type Closing struct {
 	Scope
 	// Code and Message describe the failure.
-	Code    string    `json:"code,omitempty"`
-	Message string    `json:"message,omitempty"`
-	Until   time.Time `json:"until"`
-	times   int       // how many times in a row
-	newest  time.Time // Breaker.newest when the pool was closed for the scope
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Until is when the closing becomes half-open: one of its pods then tests the provider.
+	Until time.Time `json:"until"`
+	// Starting counts the pods of a half-open closing that may still start.
+	Starting int `json:"starting,omitempty"`
+	// Times is how many times in a row the pool was closed for the scope, at most 30. Newest is the latest binding time
+	// that was seen before the last time.
+	Times  int       `json:"times,omitempty"`
+	Newest time.Time `json:"newest,omitzero"`
 }
 
 // closeFor closes the pool for the scope because of the failure at the time at.
 func (b *Breaker) closeFor(scope Scope, why *Failure, at time.Time) {
-	times := b.closings[scope].times
+	times := b.closings[scope].Times
 	b.closings[scope] = Closing{
-		Scope: scope, Code: why.Code, Message: why.Message, newest: b.newest, times: min(times+1, 30),
+		Scope: scope, Code: why.Code, Message: why.Message, Newest: b.newest, Times: min(times+1, 30),
 		Until: at.Add(backoff.Pause(b.rules.FirstBackoff, times, b.rules.MaxBackoff)),
 	}
 	trim(b.closings, maxClosings, func(s Scope, c Closing) (time.Time, string) { return c.Until, s.Namespace })
@@ -62,8 +77,8 @@ func (b *Breaker) closeNamespaces(least int, match func(Failure) bool, now time.
 	counts := map[string]int{}
 	for _, uid := range slices.Sorted(maps.Keys(b.failures)) {
 		f := b.failures[uid]
-		if c := b.closings[Scope{Namespace: f.Namespace}]; match(f) && f.Bound.After(c.newest) {
-			if counts[f.Namespace]++; counts[f.Namespace] >= least || c.times > 0 {
+		if c := b.closings[Scope{Namespace: f.Namespace}]; match(f) && f.Bound.After(c.Newest) {
+			if counts[f.Namespace]++; counts[f.Namespace] >= least || c.Times > 0 {
 				b.closeFor(Scope{Namespace: f.Namespace}, &f, now)
 			}
 		}
@@ -79,10 +94,10 @@ func (b *Breaker) isLargest(p *Pod) bool {
 // openFor ends the closings that a pod that has started disproves.
 func (b *Breaker) openFor(p *Pod) {
 	b.ran[0] = b.ran[0].max(p.scope())
-	maps.DeleteFunc(b.closings, func(s Scope, c Closing) bool { return s.Selects(p.scope()) && p.Bound.After(c.newest) })
+	maps.DeleteFunc(b.closings, func(s Scope, c Closing) bool { return s.Selects(p.scope()) && p.Bound.After(c.Newest) })
 }
 
-// forgetClosings drops closings that ended long ago, and sizes of pods that ran long ago.
+// forgetClosings drops closings that no pod has tested for long, and sizes of pods that ran long ago.
 func (b *Breaker) forgetClosings(now time.Time) {
 	maps.DeleteFunc(b.closings, func(_ Scope, c Closing) bool { return now.Sub(c.Until) >= b.rules.Evidence })
 	if now.Sub(b.ranSince) < ranPeriod {
@@ -96,11 +111,17 @@ func (b *Breaker) forgetClosings(now time.Time) {
 	}
 }
 
-// listed returns the closings in order.
-func (b *Breaker) listed() []Closing {
-	return slices.SortedFunc(maps.Values(b.closings), func(x, y Closing) int {
+// listed returns the closings in order, as of now.
+func (b *Breaker) listed(now time.Time) []Closing {
+	all := slices.SortedFunc(maps.Values(b.closings), func(x, y Closing) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.MilliCPU, y.MilliCPU), cmp.Compare(x.Memory, y.Memory))
 	})
+	for i := range all {
+		if c := &all[i]; !now.Before(c.Until) {
+			c.Starting = b.Starting(c.Scope, nil, now)
+		}
+	}
+	return all
 }
 
 func (p *Pod) scope() Scope {

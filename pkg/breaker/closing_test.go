@@ -35,12 +35,22 @@ func TestOneNamespaceFails(t *testing.T) {
 	if next := s.is(Open).Next; !next.Equal(begin.Add(time.Minute)) {
 		t.Errorf("it is looked at again at %v", next)
 	}
+	s.hand()
+	s.closes(map[Scope]bool{a: true, b: false})
 	s.at(time.Minute).closes(map[Scope]bool{a: false, b: false})
-	s.refuse(s.bound("a/web/3"), refusal.Unknown) // one more is enough, and the pause doubles
+	trial := s.bound("a/web/3")
+	s.bound("b/web/0")
+	if c := s.is(Open).Closings; len(c) != 1 || c[0].Starting != 1 {
+		t.Errorf("one pod tests the provider: %+v", c)
+	}
+	s.refuse(trial, refusal.Unknown) // one more is enough, and the pause doubles
 	s.closes(map[Scope]bool{a: true, b: false})
 	s.at(3*time.Minute - time.Second).closes(map[Scope]bool{a: true})
 	s.at(3 * time.Minute).closes(map[Scope]bool{a: false})
 	s.start(s.bound("a/web/4"))
+	if c := s.is(Open).Closings; len(c) != 0 {
+		t.Errorf("a pod has started: %+v", c)
+	}
 	s.at(4*time.Minute).refuse(s.bound("a/web/5"), refusal.Unknown) // the first since a pod started
 	s.closes(map[Scope]bool{a: false, b: false})
 	s.refuse(s.bound("b/web/1"), refusal.Unknown) // two namespaces
@@ -70,10 +80,12 @@ func TestNoCapacityForLargePods(t *testing.T) {
 	ran.Started = true
 	s.See(ran, s.now)
 	s.Gone("ran")
+	s.hand()
 	s.at(time.Minute)
 	noCapacity("1", large)
 	noCapacity("2", large)
 	s.closes(map[Scope]bool{small: false, large: true, {MilliCPU: 32000, Memory: 2 * gib}: true, {MilliCPU: 32000, Memory: gib / 2}: false})
+	s.at(24 * time.Hour).is(Open)
 	s.at(49 * time.Hour).is(Open) // nobody knows any more that a smaller pod ran
 	noCapacity("3", large)
 	noCapacity("4", large)

@@ -42,11 +42,14 @@ type Memory struct {
 	Slow map[types.UID]Lateness `json:"slow,omitempty"`
 	// Templates are the ineligible templates.
 	Templates map[string]Template `json:"templates,omitempty"`
+	// Closings has the pods for which the pool is closed. Ran is at least as large as each pod that ran lately.
+	Closings []Closing `json:"closings,omitempty"`
+	Ran      Scope     `json:"ran,omitzero"`
 }
 
 // IsZero reports whether the Memory has nothing for the next leader.
 func (m Memory) IsZero() bool {
-	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && m.Accepted.IsZero()
+	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && len(m.Closings) == 0 && m.Ran == Scope{} && m.Accepted.IsZero()
 }
 
 // Memory returns the state for the next leader. If neither a pod nor the pool's state has changed, Memory returns the
@@ -85,6 +88,11 @@ func (b *Breaker) Memory() Memory {
 		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader computes Until itself
 		m.Templates[key] = x
 	}
+	for _, c := range b.listed(time.Time{}) {
+		c.Until, c.Newest = c.Until.UTC(), c.Newest.UTC()
+		m.Closings = append(m.Closings, c)
+	}
+	m.Ran = b.ran[0].max(b.ran[1])
 	return m
 }
 
@@ -139,6 +147,19 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 			b.templates[key] = x
 		}
 	}
+	for _, c := range m.Closings[:min(len(m.Closings), maxClosings)] {
+		if most := now.Add(b.rules.MaxBackoff); c.Until.After(most) {
+			c.Until = most
+		}
+		if c.Newest.After(now) {
+			c.Newest = now
+		}
+		c.Times, c.Starting = min(max(c.Times, 1), 30), 0
+		if c.Scope != (Scope{}) { // a Closing of all pods is the pool's state
+			b.closings[c.Scope] = c
+		}
+	}
+	b.ran, b.ranSince = [2]Scope{m.Ran.max(Scope{})}, now
 }
 
 // byBinding compares pods by their binding time.

@@ -161,9 +161,6 @@ func (b *Breaker) Recall(pod Pod, now time.Time) {
 			b.ban(&pod, pod.Bound)
 		}
 	case refusal.PoolError, refusal.Unknown:
-		if r.OfCapacity() && b.ran == [2]Scope{} {
-			return // it is unknown how large the pods were that ran
-		}
 		if _, known := b.failures[pod.UID]; !known && now.Sub(pod.Bound) < b.rules.Evidence && !pod.Bound.Before(b.accepted) {
 			b.newest = latest(b.newest, pod.Bound)
 			b.failed(&pod, pod.Bound)

@@ -39,7 +39,7 @@ func (b *Breaker) Status(now time.Time) Status {
 		b.closeNamespaces(1, b.ofTrial, now)
 	}
 	j := Status{State: b.state, Since: b.since, Expired: b.expired, Until: b.until, Failed: len(b.failures), Templates: b.templates,
-		Closings: b.listed(), Pacing: b.Pacing("", nil, now)}
+		Closings: b.listed(now), Pacing: b.Pacing("", nil, now)}
 	if b.state != Open {
 		j.Code, j.Message = b.code, b.text
 	}
@@ -118,8 +118,8 @@ func (b *Breaker) open(now time.Time) {
 // were seen before the pool became half-open.
 func (b *Breaker) ofTrial(f Failure) bool { return f.Bound.After(b.probed) }
 
-// trialFails reports whether tests of the half-open pool had a pool error, or failed in two namespaces. The failure of a
-// test in one namespace closes the pool only for this namespace, so that others get their test.
+// trialFails reports whether tests of the half-open pool had a pool error, or failed in two namespaces. The failure of
+// a test in one namespace closes the pool only for this namespace, so that others get their test.
 func (b *Breaker) trialFails() bool {
 	namespaces := map[string]bool{}
 	for _, f := range b.failures {
@@ -161,7 +161,7 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	if b.state == HalfOpen {
 		at(b.shut.Add(b.rules.Evidence))
 	}
-	j.Starting = b.Starting(nil, now)
+	j.Starting = b.Starting(Scope{}, nil, now)
 	for _, k := range b.waiting {
 		at(k.startsUntil(b.rules.StartWithin))
 		if k.mayBeLate() {
@@ -179,6 +179,7 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	}
 	for _, c := range b.closings {
 		at(c.Until)
+		at(c.Until.Add(b.rules.Evidence))
 	}
 	for _, r := range b.refusedPods {
 		at(r.bound.Add(b.rules.Forget))

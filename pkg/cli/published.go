@@ -218,9 +218,9 @@ func (e *explainer) readTenant(ctx context.Context, c *cluster, namespace *corev
 	if err := c.list(ctx, list, namespace.Name, metav1.ListOptions{}); err != nil {
 		e.note("it is unknown whether NetworkPolicies select the pod: %v", err)
 	}
-	policies := make([]*networkingv1.NetworkPolicy, len(list.Items))
+	policies := make([]*gate.Policy, len(list.Items))
 	for i := range list.Items {
-		policies[i] = &list.Items[i]
+		policies[i] = gate.NewPolicy(&list.Items[i])
 	}
 	e.request.Tenant = gate.TenantOf(namespace, gate.LostBy(e.pod, namespace, policies))
 }

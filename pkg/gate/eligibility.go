@@ -10,8 +10,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, whatever the pod's size. The code
-// of the reason is empty if the virtual kubelet can run the pod.
+// ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, whatever the pod's size. The
+// code of the reason is empty if the virtual kubelet can run the pod.
 func ineligible(req Request, p *pool.Pool, templates []nodegroups.NodeTemplate) nodegroups.Reason {
 	if feature, ok := aci.Unsupported(req.Pod, aci.PlatformOf(p.OnACI(), isV2(p, templates)), req.AzureFiles); ok {
 		return reasonsUnsupported[feature.Code]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -94,6 +93,7 @@ var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).template,
 	(*evaluation).spread,
 	(*evaluation).earlierPools,
+	(*evaluation).closings,
 	(*evaluation).provider,
 	(*evaluation).budget,
 	(*evaluation).pacing,
@@ -206,19 +206,46 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes the gate while the provider refuses pods, or pods like this one (breaker.Closing). While the provider
-// is half-open, the gate is open for one pod. waitLimit, holdLimit and an override do not skip this check, because the
-// pod would probably not start.
-func (e *evaluation) provider(i int, v Verdict) Verdict {
-	provider := &e.view.Pools[i].Provider
-	for _, c := range provider.Closings {
-		billed := aci.Billed(e.req.Pod, e.Pools.At(i).OnACI())
-		if e.now.Before(c.Until) && c.Selects(breaker.Scope{Namespace: e.req.Pod.Namespace, MilliCPU: billed.MilliCPU, Memory: billed.Memory}) {
-			v = closed(ReasonProviderRefusing, fmt.Sprintf("pods like this one: %s: %s, tried again at %s", c.Code, c.Message, c.Until.UTC().Format(time.RFC3339)))
+// closings closes the gate while the provider refuses pods like this one (breaker.Closing). Afterwards, the gate is
+// open for one of these pods, which tests the provider.
+func (e *evaluation) closings(i int, v Verdict) Verdict {
+	all := e.view.Pools[i].Provider.Closings
+	if len(all) == 0 {
+		return v
+	}
+	scope := breaker.ScopeOf(e.req.Pod, e.Pools.At(i).OnACI())
+	for k := range all {
+		c := &all[k]
+		if !c.Selects(scope) {
+			continue
+		}
+		said := fmt.Sprintf("pods like this one: %s: %s", c.Code, c.Message)
+		if e.now.Before(c.Until) {
+			v = closed(ReasonProviderRefusing, said+", tried again at "+c.Until.UTC().Format(time.RFC3339))
 			v.Until = c.Until
 			return v
 		}
+		if e.starting(i, c.Scope, c.Starting) > 0 {
+			return closed(ReasonHalfOpen, said)
+		}
+		v.Trial = &c.Scope
 	}
+	return v
+}
+
+// starting returns the number of pods of the scope that are starting in the burst pool with index i. inView is the
+// number in the view.
+func (e *evaluation) starting(i int, scope breaker.Scope, inView int) int {
+	if e.req.Starting == nil {
+		return inView
+	}
+	return e.req.Starting(i, scope)
+}
+
+// provider closes the gate while the provider refuses pods. While the provider is half-open, the gate is open for one
+// pod. waitLimit, holdLimit and an override do not skip this check, because the pod would probably not start.
+func (e *evaluation) provider(i int, v Verdict) Verdict {
+	provider := &e.view.Pools[i].Provider
 	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {
 		return v
 	}
@@ -228,14 +255,10 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 		v.Until = provider.Until
 		return v
 	}
-	starting := provider.Starting
-	if e.req.Starting != nil {
-		starting = e.req.Starting(i)
-	}
-	if starting > 0 {
+	if e.starting(i, breaker.Scope{}, provider.Starting) > 0 {
 		return closed(ReasonHalfOpen, said)
 	}
-	v.Trial = true
+	v.Trial = &breaker.Scope{}
 	return v
 }
 

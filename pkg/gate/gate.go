@@ -106,10 +106,10 @@ type Request struct {
 	// Share returns the usage of the pod's namespace in the burst pool with index i. The gate calls Share only if the
 	// pool has a budget for each namespace. nil means that the gate does not check these budgets.
 	Share func(i int) aci.Use
-	// Starting returns the number of starting pods in the burst pool with index i, including assumed pods. The gate
-	// calls Starting only if the pool's provider is refusing or half-open. If Starting is nil, the gate uses the number
-	// in the view.
-	Starting func(i int) int
+	// Starting returns the number of the scope's starting pods in the burst pool with index i, including assumed pods.
+	// The gate calls Starting only if the pool's provider, or a Closing, is half-open. If Starting is nil, the gate uses
+	// the number in the view.
+	Starting func(i int, scope breaker.Scope) int
 	// Pacing returns the pacing of the pod's owner in the burst pool with index i. The gate calls Pacing only if the
 	// owner counts failures. If Pacing is nil, the gate uses the pacing in the view.
 	Pacing func(i int) *breaker.Pacing
@@ -160,8 +160,9 @@ type Verdict struct {
 	// Declined lists the node groups of a regular pool that declined this pod. It leaves out groups whose verdict is
 	// open only because they declined another pod (Request.Declined).
 	Declined []string
-	// Trial is set if the gate is open for one pod only, to test whether the pool's provider accepts pods again.
-	Trial bool
+	// Trial is not nil if the gate is open for one pod of the scope only, to test whether the pool's provider accepts
+	// such pods again.
+	Trial *breaker.Scope
 	// Quota is the number of pods of the pod's owner for which the gate is open; 0 means no limit.
 	Quota int
 	// Limited is set if the gate is open and the burst pool has a budget.

@@ -148,14 +148,14 @@ func TestWhoIsPaced(t *testing.T) {
 	}
 	view.Pools[1].Provider = breaker.Status{State: breaker.HalfOpen}
 	one := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(int) *breaker.Pacing { return startsOf(0, 2, breaker.Pacing{}) }}
-	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Trial || v.Quota != 1 {
+	if v := r.Decide(one, view, now).Burst[1]; !v.Open || v.Trial == nil || v.Quota != 1 {
 		t.Errorf("a probe: %+v", v)
 	}
 	one.Pacing = pacing
 	if v := r.Decide(one, view, now).Burst[1]; v.Open || v.Reason.Code != "FailureLimit" {
 		t.Errorf("a probe of an owner at its failure limit: %+v", v)
 	}
-	one.Starting = func(int) int { return 1 }
+	one.Starting = func(int, breaker.Scope) int { return 1 }
 	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "HalfOpen" {
 		t.Errorf("beside a probe: %+v", v)
 	}

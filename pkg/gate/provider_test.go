@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -64,16 +65,16 @@ func TestRefusing(t *testing.T) {
 		{name: "probing", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
 		{name: "probing, with a pod that starts", provider: probing(1), state: nodegroups.Full, request: Request{Pod: plain}, reason: "HalfOpen"},
 		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: nodegroups.Full,
-			request: Request{Pod: plain, Starting: func(int) int { return 1 }}, reason: "HalfOpen"},
+			request: Request{Pod: plain, Starting: func(int, breaker.Scope) int { return 1 }}, reason: "HalfOpen"},
 		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: nodegroups.Full,
-			request: Request{Pod: plain, Starting: func(int) int { return 0 }}, open: true, reason: "Open", probe: true},
+			request: Request{Pod: plain, Starting: func(int, breaker.Scope) int { return 0 }}, open: true, reason: "Open", probe: true},
 		{name: "probing, with the budget spent", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain, Burst: []aci.Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}
 			d := r.Decide(tc.request, view, now)
 			v := d.Burst[1]
-			if v.Open != tc.open || v.Reason.Code != tc.reason || v.Trial != tc.probe {
+			if v.Open != tc.open || v.Reason.Code != tc.reason || (v.Trial != nil) != tc.probe {
 				t.Errorf("%+v", v)
 			}
 			if !tc.until.IsZero() && !v.Until.Equal(tc.until) {
@@ -82,10 +83,54 @@ func TestRefusing(t *testing.T) {
 			if tc.reason == "Refused" && (!strings.Contains(v.Reason.Detail, "ContainerGroupQuotaReached since 2026-11-21T09:58:30Z: no cores") || !strings.Contains(v.Reason.Detail, "again at 2026-11-21T10:01:00Z")) {
 				t.Errorf("detail %q", v.Reason.Detail)
 			}
-			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == nodegroups.Full && (!other.Open || other.Trial) {
+			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == nodegroups.Full && (!other.Open || other.Trial != nil) {
 				t.Errorf("the next pool: %+v", other)
 			}
 		})
+	}
+}
+
+// TestClosings: while the provider refuses pods of a scope, the pool is closed for these pods only. Afterwards, one of
+// them tests the provider.
+func TestClosings(t *testing.T) {
+	r := twoBurstPools(t)
+	during := breaker.Closing{Scope: breaker.Scope{Namespace: "shop"}, Code: "Late", Message: "not started", Until: now.Add(time.Minute)}
+	half := during
+	half.Until = now
+	testing1 := half
+	testing1.Starting = 1
+	large := breaker.Closing{Scope: breaker.Scope{MilliCPU: 2000}, Code: "ServiceUnavailable", Message: "no capacity", Until: now.Add(time.Minute)}
+	starting := func(n int) func(int, breaker.Scope) int {
+		return func(i int, scope breaker.Scope) int {
+			if i != 1 || scope != half.Scope {
+				t.Errorf("it counts pods of %+v in pool %d", scope, i)
+			}
+			return n
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		closing  breaker.Closing
+		starting func(int, breaker.Scope) int
+		want     string // of a plain pod in namespace shop
+		trial    *breaker.Scope
+	}{
+		{"closed", during, nil, "Refused", nil},
+		{"half-open", half, nil, "Open", &half.Scope},
+		{"half-open, while a pod starts", testing1, nil, "HalfOpen", nil},
+		{"half-open, while a pod starts by the snapshot", half, starting(1), "HalfOpen", nil},
+		{"half-open, and the pod has started by the snapshot", testing1, starting(0), "Open", &half.Scope},
+		{"closed for larger pods", large, nil, "Open", nil},
+	} {
+		view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: breaker.Status{State: breaker.Open, Closings: []breaker.Closing{tc.closing}}}, {}}}
+		shop, other := PlainPod(), PlainPod()
+		shop.Namespace = "shop"
+		if v := r.Decide(Request{Pod: shop, Starting: tc.starting}, view, now).Burst[1]; v.Reason.Code != tc.want || !cmp.Equal(v.Trial, tc.trial) || v.Open && !v.Until.IsZero() {
+			t.Errorf("%s: %+v, want %s", tc.name, v, tc.want)
+		}
+		if v := r.Decide(Request{Pod: other}, view, now).Burst[1]; !v.Open || v.Trial != nil {
+			t.Errorf("%s: for another namespace %+v", tc.name, v)
+		}
 	}
 }
 

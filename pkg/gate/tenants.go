@@ -31,13 +31,27 @@ var losses = []struct {
 // without …".
 type Lost map[configv1.Loss]string
 
-// LostBy returns the protections of the pod. policies are the NetworkPolicies of the pod's namespace. The namespace may
-// be nil.
-func LostBy(pod *corev1.Pod, namespace *corev1.Namespace, policies []*networkingv1.NetworkPolicy) Lost {
+// Policy is what the gate reads of a NetworkPolicy.
+type Policy struct {
+	metav1.ObjectMeta
+	// Selector selects pods of the policy's namespace.
+	Selector labels.Selector
+}
+
+// NewPolicy returns what the gate reads of the policy. A policy whose podSelector is not valid selects all pods.
+func NewPolicy(p *networkingv1.NetworkPolicy) *Policy {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+	if err != nil {
+		selector = labels.Everything()
+	}
+	return &Policy{metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}, selector}
+}
+
+// LostBy returns the protections of the pod. policies are those of the pod's namespace. The namespace may be nil.
+func LostBy(pod *corev1.Pod, namespace *corev1.Namespace, policies []*Policy) Lost {
 	lost, first := Lost{}, ""
 	for _, p := range policies {
-		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-		if (err != nil || selector.Matches(labels.Set(pod.Labels))) && (first == "" || p.Name < first) {
+		if p.Selector.Matches(labels.Set(pod.Labels)) && (first == "" || p.Name < first) {
 			first = p.Name
 			lost[configv1.LossNetworkPolicy] = "the NetworkPolicy " + first
 		}

@@ -67,7 +67,11 @@ func TestLosses(t *testing.T) {
 				namespace.Labels[key] = value
 			}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
-			lost := LostBy(pod, namespace, tc.policies)
+			var policies []*Policy
+			for _, p := range tc.policies {
+				policies = append(policies, NewPolicy(p))
+			}
+			lost := LostBy(pod, namespace, policies)
 			for _, always := range []string{"", pool.BurstAlways} {
 				pod.Annotations = map[string]string{pool.BurstAnnotation: always}
 				request := Request{Pod: pod, Tenant: TenantOf(namespace, lost)}

@@ -17,8 +17,8 @@ import (
 )
 
 // Informers deliver an event to the scheduler's cache and to the gatekeeper in any order. A held pod that was tried
-// shortly after the event may have been tried too early. The gatekeeper therefore tries held pods again after firstSettle
-// and after lastSettle. Between two looks, it pauses for at least lookInterval.
+// shortly after the event may have been tried too early. The gatekeeper therefore tries held pods again after
+// firstSettle and after lastSettle. Between two looks, it pauses for at least lookInterval.
 const (
 	lookInterval = 100 * time.Millisecond
 	firstSettle  = time.Second
@@ -53,8 +53,8 @@ func placeOf(pod *v1.Pod) string {
 	return pod.Status.NominatedNodeName
 }
 
-// freesCapacity reports whether the pod's change may free capacity on the pod's node, or on the node to which the pod was
-// nominated.
+// freesCapacity reports whether the pod's change may free capacity on the pod's node, or on the node to which the pod
+// was nominated.
 func freesCapacity(before, pod *v1.Pod) bool {
 	if placeOf(before) == "" {
 		return false

@@ -90,7 +90,7 @@ type Gatekeeper struct {
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister
-	policies  policies
+	policies  cache.SharedIndexInformer
 	leading   atomic.Bool // whether this scheduler is the leader; false in a standby
 
 	freedNodes freedNodes // nodes that may have free capacity for held pods
@@ -234,7 +234,7 @@ type Snapshot struct {
 // wait may keep the gate closed until other pods have terminated.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
-	request := g.request(pod, func() string { return g.autoscalerKey(pod) }, g.held.Since(pod, now), now)
+	request := g.request(pod, "", g.held.Since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
 	if snapshot.Share != nil {
 		request.Share = func(i int) aci.Use { return snapshot.Share(i, pod.Namespace) }
@@ -261,8 +261,12 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 		})
 		return uids
 	}
-	request.Starting = func(i int) int {
-		return g.providers.Starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
+	request.Starting = func(i int, scope breaker.Scope) int {
+		onACI := g.config.Pools.At(i).OnACI()
+		selects := func(pod *v1.Pod) bool {
+			return scope == (breaker.Scope{}) || scope.Selects(breaker.ScopeOf(pod, onACI))
+		}
+		return g.providers.Starting(i, scope, placed(i, selects), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
 	request.Pacing = func(i int) *breaker.Pacing {
@@ -302,13 +306,18 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod), Tenant: g.tenant(pod)}
 }
 
-// request returns the gate's request for the pod at the time now. Computing the pod's autoscaler key takes longer than
-// most decisions. Therefore, autoscalerKey is called only if the decision needs the key.
-func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since held.Waiting, now time.Time) gate.Request {
+// request returns the gate's request for the pod at the time now. key is the pod's autoscaler key, or empty. Computing
+// the key takes longer than most decisions. Therefore, an empty key is computed only if the decision needs it.
+func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
 	if g.declines.Known() {
-		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.declines.Declined(autoscalerKey(), pod.UID, now) })
+		request.Declined = sync.OnceValue(func() map[string]time.Time {
+			if key == "" {
+				key = request.AutoscalerKey()
+			}
+			return g.declines.Declined(key, pod.UID, now)
+		})
 	}
 	return request
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // settleTime is how long the gatekeeper batches changes before a sync. Nodes are often added and removed in groups.
-// After a sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As long as
-// the pause is shorter than maxRest, full syncs use at most a tenth of a CPU, and so do syncs with onlyNew.
+// After a sync, the gatekeeper pauses for restFactor times the duration of the sync, but for at most maxRest. As long
+// as the pause is shorter than maxRest, full syncs use at most a tenth of a CPU, and so do syncs with onlyNew.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -181,7 +181,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	assessments := map[viewKey]*gate.Assessment{}
 	result := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
-		request := g.request(c.Pod, func() string { return c.AutoscalerKey }, c.Since, now)
+		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
 		request.Wait = c.Wait
 		of := viewKey{c.ViewKey, request.AzureFiles}
 		assessment := assessments[of]

@@ -7,9 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
-	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -17,24 +15,17 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
-// policies are the cluster's NetworkPolicies, with the needed fields only.
-type policies struct {
-	networkinglisters.NetworkPolicyLister
-	synced cache.InformerSynced // false until the scheduler has read the NetworkPolicies
-}
-
 // watchPolicies watches NetworkPolicies. It does not use the scheduler's own informers, because the scheduler would not
 // start without the permission to list and watch NetworkPolicies.
 func (g *Gatekeeper) watchPolicies(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(g.config.Client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if p, ok := obj.(*networkingv1.NetworkPolicy); ok {
-			p.ManagedFields, p.Annotations, p.Labels, p.Spec.Ingress, p.Spec.Egress = nil, nil, nil, nil, nil
+			return gate.NewPolicy(p), nil
 		}
 		return obj, nil
 	}))
-	all := factory.Networking().V1().NetworkPolicies()
-	informer, logged := all.Informer(), false
-	g.policies = policies{all.Lister(), informer.HasSynced}
+	informer, logged := factory.Networking().V1().NetworkPolicies().Informer(), false
+	g.policies = informer
 	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if !logged && !informer.HasSynced() {
 			klog.FromContext(ctx).Info("The scheduler cannot read NetworkPolicies. With tenants: true, pods burst only if they may lose their NetworkPolicies. Check that the scheduler may list and watch NetworkPolicies", "err", err)
@@ -62,11 +53,16 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) error {
 	return nil
 }
 
-// lostBy returns the pod's protections, as far as the scheduler can read them.
-func (g *Gatekeeper) lostBy(pod *v1.Pod) gate.Lost {
-	namespace, _ := g.spaces.Get(pod.Namespace)                                   // nil if the informer does not have the namespace
-	all, _ := g.policies.NetworkPolicies(pod.Namespace).List(labels.Everything()) // does not fail
-	return gate.LostBy(pod, namespace, all)
+// protections returns those of the pod, as far as the scheduler can read them. The namespace may be nil.
+func (g *Gatekeeper) protections(pod *v1.Pod, namespace *v1.Namespace) gate.Lost {
+	var policies []*gate.Policy
+	all, _ := g.policies.GetIndexer().ByIndex(cache.NamespaceIndex, pod.Namespace) // does not fail
+	for _, obj := range all {
+		if p, ok := obj.(*gate.Policy); ok {
+			policies = append(policies, p)
+		}
+	}
+	return gate.LostBy(pod, namespace, policies)
 }
 
 // tenant returns what the gate reads of the pod's namespace if `tenants` is true, and nil otherwise. Until the
@@ -75,10 +71,10 @@ func (g *Gatekeeper) tenant(pod *v1.Pod) *gate.Tenant {
 	if !g.config.Args.Tenants {
 		return nil
 	}
-	lost := g.lostBy(pod)
-	if !g.policies.synced() {
+	namespace, _ := g.spaces.Get(pod.Namespace) // nil if the informer does not have the namespace
+	lost := g.protections(pod, namespace)
+	if !g.policies.HasSynced() {
 		lost[configv1.LossNetworkPolicy] = "its NetworkPolicies, which the scheduler cannot read"
 	}
-	namespace, _ := g.spaces.Get(pod.Namespace)
 	return gate.TenantOf(namespace, lost)
 }

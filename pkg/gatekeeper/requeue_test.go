@@ -17,9 +17,9 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestOpeningGateRequeuesWhatTheBudgetHasRoomFor: 10,000 pods wait for a burst pool with a budget of 100 pods. Each time
-// the gate opens, 100 pods are bound, and at most a tenth more are tried. The other pods are BudgetSpent at once. If a
-// requeued pod does not fit the burst node, the next pod gets its budget.
+// TestOpeningGateRequeuesWhatTheBudgetHasRoomFor: 10,000 pods wait for a burst pool with a budget of 100 pods. Each
+// time the gate opens, 100 pods are bound, and at most a tenth more are tried. The other pods are BudgetSpent at once.
+// If a requeued pod does not fit the burst node, the next pod gets its budget.
 func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 	const crowd, budget = 10000, 100
 	for _, tc := range []struct {

@@ -91,7 +91,10 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	if !mayWait(pod) {
 		g.forget(pod.UID)
 		if pod.Spec.NodeName != "" && before.Spec.NodeName == "" {
-			g.providers.WarnOfDifferences(pod, func(p *pool.Pool) []string { return g.lostBy(pod).In(p) })
+			g.providers.WarnOfDifferences(pod, func(p *pool.Pool) []string {
+				namespace, _ := g.spaces.Get(pod.Namespace) // nil if the informer does not have the namespace
+				return g.protections(pod, namespace).In(p)
+			})
 		}
 	} else if g.held.Update(before, pod, g.config.Clock.Now()) {
 		g.activate(klog.Background(), pod)

@@ -165,8 +165,8 @@ const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 // NodePool's status.
 const disruptedTaint = "karpenter.sh/disrupted"
 
-// MarkedAt reports whether the cluster autoscaler has marked the node for removal, and when, by the autoscaler's clock. The
-// time is zero if the mark does not have it.
+// MarkedAt reports whether the cluster autoscaler has marked the node for removal, and when, by the autoscaler's clock.
+// The time is zero if the mark does not have it.
 func MarkedAt(node *corev1.Node) (at time.Time, marked bool) {
 	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint })
 	if i < 0 {

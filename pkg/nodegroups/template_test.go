@@ -192,8 +192,8 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// TestVariedLabels: if there would be more than maxTemplates templates, the labels with the most values are left out, and
-// are listed in Varied.
+// TestVariedLabels: if there would be more than maxTemplates templates, the labels with the most values are left out,
+// and are listed in Varied.
 func TestVariedLabels(t *testing.T) {
 	k := nodeSet{nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"role": ""}}}, {}}}
 	if got := k.mostVaried(); !slices.Equal(got, []string{"role"}) {

@@ -237,7 +237,6 @@ func (p *Pool) template(group string) *configv1.NodeTemplate {
 // MatchesGroup reports whether the pattern matches the name of a node group. The syntax is that of path.Match, but an
 // asterisk also matches slashes, because the names of groups on GKE are URLs.
 func MatchesGroup(pattern, name string) bool {
-	noSlash := strings.NewReplacer("/", "\x00")
-	ok, err := path.Match(noSlash.Replace(pattern), noSlash.Replace(name))
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
 	return ok && err == nil
 }

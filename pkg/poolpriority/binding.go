@@ -47,8 +47,8 @@ func (pl *PoolPriority) Reserve(context.Context, fwk.CycleState, *v1.Pod, string
 	return nil
 }
 
-// Unreserve runs if an assumed pod is not bound, for example because a Permit plugin rejected it. The pod fits its node,
-// so it does not wait for a scale-up.
+// Unreserve runs if an assumed pod is not bound, for example because a Permit plugin rejected it. The pod fits its
+// node, so it does not wait for a scale-up.
 func (pl *PoolPriority) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Failed(pod, false)

@@ -22,8 +22,8 @@ import (
 
 var _ interface{ IsPodGroupSchedulingCycle() bool } = fwk.CycleState(nil) // what inPodGroupCycle asks for
 
-// TestRealPodGroupCycle runs kube-scheduler's own cycle for a gang of three, of which only one fits. A pod with the same
-// requests then finds the node that the gang had filled.
+// TestRealPodGroupCycle runs kube-scheduler's own cycle for a gang of three, of which only one fits. A pod with the
+// same requests then finds the node that the gang had filled.
 func TestRealPodGroupCycle(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{features.GenericWorkload: true, features.GangScheduling: true})
 	cfg := aks(t)

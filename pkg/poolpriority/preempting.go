@@ -63,7 +63,8 @@ func (p *preemptor) GetOffsetAndNumCandidates(nodes int32) (int32, int32) {
 	return p.Interface.GetOffsetAndNumCandidates(max(nodes, p.nodes))
 }
 
-// OrderedScoreFuncs returns the order in which in-tree preemption compares nodes, with the rank before the victims' age.
+// OrderedScoreFuncs returns the order in which in-tree preemption compares nodes, with the rank before the victims'
+// age.
 func (p *preemptor) OrderedScoreFuncs(_ context.Context, victims map[string]*extenderv1.Victims) []func(node string) int64 {
 	var funcs []func(node string) int64
 	for i := range len(harm{}) {

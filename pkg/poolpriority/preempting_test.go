@@ -69,16 +69,7 @@ func half(name string) *v1.Pod {
 // in its cycle, does not wait for the queue's flush beside its free place.
 func TestVictimGoneAlready(t *testing.T) {
 	h := newHarness(t, aks(t))
-	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
-	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
-	h.place(pod("low").Priority(0).Obj(), "user-1") // the listers, and the API, have it no longer
-	high := pod("high").Priority(10).Obj()
-	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
-	compat.Enqueue(h.ctx, h.sched, high)
-	h.sched.ScheduleOne(h.ctx)
-	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
-		t.Fatalf("%d pods are nominated for the node, want 1", n)
-	}
+	h.preemptsOne(t)
 	h.remove("low")
 	next := make(chan *framework.QueuedPodInfo)
 	go func() {
@@ -96,6 +87,21 @@ func TestVictimGoneAlready(t *testing.T) {
 	}
 }
 
+// preemptsOne lets the pod high preempt the pod low on the only VM. The listers, and the API, do not have the pod low.
+func (h *harness) preemptsOne(t *testing.T) {
+	t.Helper()
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
+	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
+	h.place(pod("low").Priority(0).Obj(), "user-1")
+	high := pod("high").Priority(10).Obj()
+	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
+	compat.Enqueue(h.ctx, h.sched, high)
+	h.sched.ScheduleOne(h.ctx)
+	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
+		t.Fatalf("%d pods are nominated for the node, want 1", n)
+	}
+}
+
 // TestPreemptionArguments: the dry run collects as many candidates as the profile's own preemption.
 func TestPreemptionArguments(t *testing.T) {
 	cfg := aks(t)
@@ -110,8 +116,8 @@ func TestPreemptionArguments(t *testing.T) {
 	}
 }
 
-// TestPreemptionAtPostFilterOnly: if the profile enables DefaultPreemption as a postFilter plugin only, preemption works
-// as in the in-tree profile, and it is unknown which pods it preempts.
+// TestPreemptionAtPostFilterOnly: if the profile enables DefaultPreemption as a postFilter plugin only, preemption
+// works as in the in-tree profile, and it is unknown which pods it preempts.
 func TestPreemptionAtPostFilterOnly(t *testing.T) {
 	cfg := aks(t)
 	plugins := cfg.Profiles[0].Plugins
@@ -122,14 +128,5 @@ func TestPreemptionAtPostFilterOnly(t *testing.T) {
 	if h.plugin.preemption != nil || h.plugin.byLoop {
 		t.Error("the plugin counts on knowing what is preempted")
 	}
-	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
-	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
-	h.place(pod("low").Priority(0).Obj(), "user-1")
-	high := pod("high").Priority(10).Obj()
-	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
-	compat.Enqueue(h.ctx, h.sched, high)
-	h.sched.ScheduleOne(h.ctx)
-	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
-		t.Errorf("%d pods are nominated for the node, want 1", n)
-	}
+	h.preemptsOne(t)
 }

@@ -98,8 +98,8 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 }
 
 // requeueByLoop wraps the scheduler's handler of failed cycles. If only plugins that are nodeLocal rejected a held pod,
-// only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when a
-// node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node. requeueByLoop
+// only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when
+// a node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node. requeueByLoop
 // also notes the node of a pod that could not be bound, because no informer delivers this event.
 func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {

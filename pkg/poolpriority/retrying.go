@@ -20,9 +20,9 @@ const (
 )
 
 // retries counts, for each pod, consecutive narrowed cycles that failed although a feasible node had been found. If a
-// nominated pod took the capacity, the next cycle does not fail in this way. If a Filter plugin gives different results for the same
-// node in one cycle (because of its state, a quota or chance), every cycle fails. Without a limit, the retries of the
-// pod would keep the scheduler busy, and the pod would never be bound.
+// nominated pod took the capacity, the next cycle does not fail in this way. If a Filter plugin gives different results
+// for the same node in one cycle (because of its state, a quota or chance), every cycle fails. Without a limit, the
+// retries of the pod would keep the scheduler busy, and the pod would never be bound.
 type retries struct{ *lru.Cache }
 
 func newRetries() retries { return retries{lru.New(maxRetried)} }

@@ -241,8 +241,8 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Restore sets the workload's failures in a row and the end of its pause at the time now, as an earlier planner recorded
-// them. An end later than that of the longest pause has no effect, because a user has written it.
+// Restore sets the workload's failures in a row and the end of its pause at the time now, as an earlier planner
+// recorded them. An end later than that of the longest pause has no effect, because a user has written it.
 func (p *Planner) Restore(now time.Time, uid types.UID, failures int, until time.Time) {
 	if until.After(now.Add(maxPause)) {
 		return
@@ -310,8 +310,8 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 }
 
 // replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod
-// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks, highest first,
-// are: ready on a VM, bound to a VM, pending, bound to a burst node.
+// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks, highest
+// first, are: ready on a VM, bound to a VM, pending, bound to a burst node.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
 	rank := func(m Member) int {

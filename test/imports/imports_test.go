@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"pkg/lease":                             {},
 	"pkg/backoff":                           {},
 	"pkg/refusal":                           {},
-	"pkg/breaker":                           {"pkg/alike", "pkg/backoff", "pkg/refusal"},
+	"pkg/breaker":                           {"pkg/aci", "pkg/alike", "pkg/backoff", "pkg/refusal"},
 	"pkg/nodegroups":                        {"pkg/breaker"},
 	"pkg/nodegroups/static":                 {"pkg/apis/config/v1", "pkg/nodegroups"},
 	"pkg/nodegroups/clusterautoscaler":      {"pkg/apis/config/v1", "pkg/pool", "pkg/nodegroups"},
@@ -112,8 +112,8 @@ var limits = []struct {
 	},
 }
 
-// internals lists the packages of k8s.io/kubernetes that what ships imports directly, and why. They are not public: each
-// new minor version may move them.
+// internals lists the packages of k8s.io/kubernetes that what ships imports directly, and why. They are not public:
+// each new minor version may move them.
 var internals = map[string]string{
 	"cmd/kube-scheduler/app":                            "the command is kube-scheduler's with one more plugin",
 	"cmd/kube-scheduler/app/options":                    "its options",

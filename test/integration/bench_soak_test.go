@@ -30,10 +30,10 @@ var (
 	soakFile  = flag.String("picture", root+"/.devcluster/soak.svg", "file for BenchmarkSoak's picture")
 )
 
-// BenchmarkSoak scales workloads of 20 kinds under the load, and kills a component every 30 s, in random order. The autoscaler
-// scales two pools; the load's own nodes are in no pool. It fails if the referee finds a wrong placement, or if a pod
-// is not placed in the end. The referee is blind for some seconds after the API server was killed, because it sees the
-// changes late and in another order.
+// BenchmarkSoak scales workloads of 20 kinds under the load, and kills a component every 30 s, in random order. The
+// autoscaler scales two pools; the load's own nodes are in no pool. It fails if the referee finds a wrong placement, or
+// if a pod is not placed in the end. The referee is blind for some seconds after the API server was killed, because it
+// sees the changes late and in another order.
 func BenchmarkSoak(b *testing.B) {
 	const killEvery, blind = 30 * time.Second, 20 * time.Second
 	user, system := vms("userpool", "user", 2, 2, 8, 20), vms("systempool", "system", 1, 1, 4, 10)

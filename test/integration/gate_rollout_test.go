@@ -72,8 +72,8 @@ type rolled struct {
 }
 
 // TestRollout updates 20 pods that fill the VMs, with a surge of 25 %. If maxUnavailable is not 0, at most one pod
-// bursts. If maxUnavailable is 0, at most as many pods burst as the surge allows, and Return brings them back. For comparison, each
-// case also runs with holdSurge: false.
+// bursts. If maxUnavailable is 0, at most as many pods burst as the surge allows, and Return brings them back. For
+// comparison, each case also runs with holdSurge: false.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {

@@ -77,12 +77,12 @@ func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", ourImage}, args...)...)
 }
 
-// ofAccount matches the expression by which a policy recognizes one of our accounts: with kustomize in any namespace, with
-// Helm in the release's.
+// ofAccount matches the expression by which a policy recognizes one of our accounts: with kustomize in any namespace,
+// with Helm in the release's.
 var ofAccount = regexp.MustCompile(`username(\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)| == 'system:serviceaccount:[a-z0-9-]+:([a-z-]+)')`)
 
-// clusterScoped are the kinds that kustomize does not know to be cluster-scoped. The API server ignores the namespace that
-// kustomize gives them.
+// clusterScoped are the kinds that kustomize does not know to be cluster-scoped. The API server ignores the namespace
+// that kustomize gives them.
 var clusterScoped = []string{"FlowSchema", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 // configOf returns the configuration in the Deployment's pod template.
@@ -102,8 +102,8 @@ func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deplo
 	return ""
 }
 
-// plain returns the objects as YAML, without the differences that are allowed: labels, the image's tag, the format of the
-// configuration, and the namespace of the accounts in policies.
+// plain returns the objects as YAML, without the differences that are allowed: labels, the image's tag, the format of
+// the configuration, and the namespace of the accounts in policies.
 func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	all := map[string]string{}

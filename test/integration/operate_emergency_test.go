@@ -19,10 +19,10 @@ import (
 
 const emergency = root + "/manifests/emergency/kube-scheduler.yaml"
 
-// TestEmergencyScheduler: while our scheduler is gone, pods that run stay, and new pods wait. Kubernetes' own scheduler with the
-// configuration of manifests/emergency does nothing while our scheduler has the lease. When our scheduler is gone, it
-// binds the pods to VMs, and not to the virtual node, even if they tolerate its own taint. When our scheduler is back,
-// it waits for the lease.
+// TestEmergencyScheduler: while our scheduler is gone, pods that run stay, and new pods wait. Kubernetes' own scheduler
+// with the configuration of manifests/emergency does nothing while our scheduler has the lease. When our scheduler is
+// gone, it binds the pods to VMs, and not to the virtual node, even if they tolerate its own taint. When our scheduler
+// is back, it waits for the lease.
 func TestEmergencyScheduler(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -104,8 +104,8 @@ func (e *env) leads(want string) string {
 	return ""
 }
 
-// TestEmergencyManifest: the Deployment of manifests/emergency uses the ServiceAccount, the lease and the scheduler's name
-// of overlays/aks, and its file is where its command looks for it.
+// TestEmergencyManifest: the Deployment of manifests/emergency uses the ServiceAccount, the lease and the scheduler's
+// name of overlays/aks, and its file is where its command looks for it.
 func TestEmergencyManifest(t *testing.T) {
 	t.Parallel()
 	objects, installed := kustomize(t, root+"/manifests/emergency"), kustomize(t, root+"/manifests/overlays/aks")

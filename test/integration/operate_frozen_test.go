@@ -109,9 +109,9 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	}
 }
 
-// TestBusyAPIServer: while requests of other ServiceAccounts fill the priority level workload-low, the scheduler and the
-// controller keep their leases for 20 s, and a pod is bound. Without our FlowSchemas, neither renews its lease within
-// renewDeadline, 7 s, because the renewals wait among these requests: both processes end.
+// TestBusyAPIServer: while requests of other ServiceAccounts fill the priority level workload-low, the scheduler and
+// the controller keep their leases for 20 s, and a pod is bound. Without our FlowSchemas, neither renews its lease
+// within renewDeadline, 7 s, because the renewals wait among these requests: both processes end.
 func TestBusyAPIServer(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)},

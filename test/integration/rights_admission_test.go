@@ -35,7 +35,8 @@ func (e *env) as(namespace, account string) kubernetes.Interface {
 	return client
 }
 
-// withAllRights returns a client that acts as the ServiceAccount and has all rights, so that only policies deny anything.
+// withAllRights returns a client that acts as the ServiceAccount and has all rights, so that only policies deny
+// anything.
 func (e *env) withAllRights(namespace, account string) kubernetes.Interface {
 	e.Helper()
 	config := rest.CopyConfig(e.Config)

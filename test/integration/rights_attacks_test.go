@@ -133,8 +133,8 @@ func forge() []attack {
 	return attacks
 }
 
-// TestAttacks: a tenant with the role edit is denied what would harm others. What is allowed harms nobody: no pod of the
-// tenant is on the virtual node in the end, and pods of others burst as ever.
+// TestAttacks: a tenant with the role edit is denied what would harm others. What is allowed harms nobody: no pod of
+// the tenant is on the virtual node in the end, and pods of others burst as ever.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

@@ -317,8 +317,8 @@ func (h *history) rose(name string, k int) time.Time {
 	return time.Time{}
 }
 
-// isGivenUp reports whether the autoscaler has not removed the node for 15 minutes after it marked the node. A new leader
-// does not know when the node was marked.
+// isGivenUp reports whether the autoscaler has not removed the node for 15 minutes after it marked the node. A new
+// leader does not know when the node was marked.
 func (h *history) isGivenUp(n *node, k int) bool {
 	if n.deleted {
 		return false

@@ -63,7 +63,8 @@ func run(args []string, stdout io.Writer) (err error) {
 	return usage
 }
 
-// failure is an error that ends run. Every error ends it, so functions panic with a failure instead of returning errors.
+// failure is an error that ends run. Every error ends it, so functions panic with a failure instead of returning
+// errors.
 type failure struct{ error }
 
 func succeed(err error) {

@@ -12,8 +12,8 @@ import (
 
 const sumsFile = "SHA256SUMS"
 
-// isSignature reports whether SHA256SUMS leaves a file out. A release that is built again, without the key, thus has the
-// same SHA256SUMS.
+// isSignature reports whether SHA256SUMS leaves a file out. A release that is built again, without the key, thus has
+// the same SHA256SUMS.
 func isSignature(name string) bool {
 	return name == sumsFile || name == sumsFile+".sig" || strings.HasPrefix(name, "oci/") && strings.Contains(name, ".sig/")
 }

@@ -17,8 +17,8 @@ const (
 	batchTime, batchTimeout        = 100 * time.Millisecond, time.Second
 )
 
-// WhileOpen and Always are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close or when
-// it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch.
+// WhileOpen and Always are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close or
+// when it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch.
 const (
 	WhileOpen = 1 << iota
 	Always

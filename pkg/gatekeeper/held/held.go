@@ -117,9 +117,9 @@ func New() *Pods {
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
 // pod became unschedulable, this time stays. wantsRoom is set if the pod lacks resources. A failure for another reason
 // resets the time at which the pod began to lack resources. If the pod has a node, it fit the node and was not bound,
-// for example because a Permit plugin rejected it. The time at which the pod began to lack resources then stays, so that
-// holdLimit ends even if the members of a gang fit in turn. The pod's next lack of resources restarts only the wait for
-// a scale-up.
+// for example because a Permit plugin rejected it. The time at which the pod began to lack resources then stays, so
+// that holdLimit ends even if the members of a gang fit in turn. The pod's next lack of resources restarts only the
+// wait for a scale-up.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,7 +196,8 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	}
 }
 
-// ByLoop records that WithinSpaces requeues the pod until the pod's next cycle fails. It reports whether the pod is held.
+// ByLoop records that WithinSpaces requeues the pod until the pod's next cycle fails. It reports whether the pod is
+// held.
 func (h *Pods) ByLoop(uid types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -23,10 +23,12 @@ const (
 )
 
 // queue identifies held pods that are requeued a few at a time for the burst pool with index pool. If owner is empty,
-// the pods are candidates for the single test pod of a half-open pool. Otherwise, the pods belong to the owner.
+// the pods are candidates for the single pod that tests the provider for the scope. Otherwise, the pods belong to the
+// owner.
 type queue struct {
 	pool  int
 	owner types.UID
+	scope breaker.Scope
 }
 
 // quotas has the held pods of each queue, and the number of pods that may be requeued.
@@ -42,7 +44,8 @@ type quota struct {
 func (t quotas) add(waits turn, i int, v *gate.Verdict) bool {
 	q, few := queue{pool: i}, maxTrials
 	switch {
-	case v.Trial:
+	case v.Trial != nil:
+		q.scope = *v.Trial
 	case v.Quota > 0:
 		q.owner, few = refusal.OwnerOf(waits.pod), v.Quota
 	default:

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -30,9 +31,21 @@ func TestTrialsAreFew(t *testing.T) {
 	for i := range 8 {
 		h.Add(pod(fmt.Sprint("p", i)), "", closed, nil, now.Add(time.Duration(i)*time.Second))
 	}
+	for i := range 4 {
+		p := pod(fmt.Sprint("q", i))
+		p.Namespace = "other"
+		h.Add(p, "", closed, nil, now.Add(time.Duration(i)*time.Second))
+	}
 	open := func(probe bool) func(*Candidate) gate.Decision {
-		return func(*Candidate) gate.Decision {
-			return gate.Decision{Burst: []gate.Verdict{{Open: true, Trial: probe}}}
+		return func(c *Candidate) gate.Decision {
+			v := gate.Verdict{Open: true}
+			if probe {
+				v.Trial = &breaker.Scope{}
+			}
+			if c.Pod.Namespace == "other" { // a Closing of this namespace is half-open, too
+				v.Trial = &breaker.Scope{Namespace: "other"}
+			}
+			return gate.Decision{Burst: []gate.Verdict{v}}
 		}
 	}
 	now = now.Add(time.Minute)
@@ -41,9 +54,9 @@ func TestTrialsAreFew(t *testing.T) {
 		probe bool
 		want  []string
 	}{
-		{0, true, []string{"default/p0", "default/p1", "default/p2"}},
+		{0, true, []string{"default/p0", "default/p1", "default/p2", "other/q0", "other/q1", "other/q2"}},
 		{500 * time.Millisecond, true, nil},
-		{time.Second, true, []string{"default/p3", "default/p4", "default/p5"}},
+		{time.Second, true, []string{"default/p3", "default/p4", "default/p5", "other/q3"}},
 		{1500 * time.Millisecond, false, []string{"default/p6", "default/p7"}},
 	} {
 		pods, next := h.lookFor(false, now.Add(tc.after), open(tc.probe))
@@ -85,7 +98,7 @@ func TestQuotaOfAnOwner(t *testing.T) {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true, Quota: 2}}}
 	}
 	probe := func(*Candidate) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Trial: true, Quota: 1}}}
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Trial: &breaker.Scope{}, Quota: 1}}}
 	}
 	none := func(*Candidate) gate.Decision { return *closed }
 	for _, tc := range []struct {

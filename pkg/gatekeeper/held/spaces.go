@@ -102,10 +102,10 @@ type spaced struct {
 	chosenFor    string
 }
 
-// WithinSpaces returns, by namespace/name, held pods that may fit on the nodes in spaces, by name. It chooses among the pods that the
-// scheduling queue does not requeue when a node changes or when a pod ends (ByLoop). The caller requeues the chosen
-// pods. Pods with a higher priority are chosen first. Among pods with the same priority, the pod that has waited
-// longest is chosen first.
+// WithinSpaces returns, by namespace/name, held pods that may fit on the nodes in spaces, by name. It chooses among the
+// pods that the scheduling queue does not requeue when a node changes or when a pod ends (ByLoop). The caller requeues
+// the chosen pods. Pods with a higher priority are chosen first. Among pods with the same priority, the pod that has
+// waited longest is chosen first.
 func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) map[string]*v1.Pod {
 	var all []spaced
 	h.each(func(uid types.UID, entry *heldPod) {

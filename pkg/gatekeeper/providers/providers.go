@@ -118,8 +118,8 @@ func (p *Providers) See(pod *v1.Pod) {
 func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
 	of := breaker.PodOf(pod, p.config.Now())
 	onACI := p.config.Pools.At(i).OnACI()
-	billed := aci.Billed(pod, onACI) // unlike UseOf, also of a pod that was refused and has ended
-	of.MilliCPU, of.Billed = aci.UseOf(pod, onACI).MilliCPU, breaker.Scope{MilliCPU: billed.MilliCPU, Memory: billed.Memory}
+	of.MilliCPU, of.Billed = aci.UseOf(pod, onACI).MilliCPU, breaker.ScopeOf(pod, onACI)
+	of.Billed.Namespace = ""
 	return of
 }
 
@@ -204,12 +204,13 @@ func (p *Providers) Status(i int, now time.Time) breaker.Status {
 	return p.trackers[i].Status(now)
 }
 
-// Starting returns how many pods of the burst pool with index i may still start at the time now. placed has the UIDs of
-// those pods in the scheduling snapshot that may still start. The snapshot includes assumed pods.
-func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
+// Starting returns how many pods of the scope in the burst pool with index i may still start at the time now. placed
+// has the UIDs of those pods of the scope in the scheduling snapshot that may still start. The snapshot includes
+// assumed pods.
+func (p *Providers) Starting(i int, scope breaker.Scope, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.trackers[i].Starting(placed, now)
+	return p.trackers[i].Starting(scope, placed, now)
 }
 
 // Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed has the UIDs of the

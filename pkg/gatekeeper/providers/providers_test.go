@@ -119,8 +119,8 @@ func TestRunsDifferently(t *testing.T) {
 	}
 }
 
-// TestLargeFailedPods: a lack of capacity for pods that are larger than all that ran closes the pool only for such pods,
-// although refused pods that never restart have failed at once, and a failed pod is not billed.
+// TestLargeFailedPods: a lack of capacity for pods that are larger than all that ran closes the pool only for such
+// pods, although refused pods that never restart have failed at once, and a failed pod is not billed.
 func TestLargeFailedPods(t *testing.T) {
 	p, _ := newProviders(t, func(*Config) {})
 	of := func(name, cpu string, status v1.PodStatus) *v1.Pod {

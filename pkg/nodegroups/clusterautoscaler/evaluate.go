@@ -99,8 +99,8 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 	return byGroup, elsewhere, anywhere
 }
 
-// has returns true if the group belongs to the pool, or may belong to the pool as an orphan. hasNodes is set if nodes of
-// the pool are in the group.
+// has returns true if the group belongs to the pool, or may belong to the pool as an orphan. hasNodes is set if nodes
+// of the pool are in the group.
 func (s Source) has(group string, hasNodes bool) bool {
 	t, g := s.Tracker, s.Groups
 	if len(g.patterns) > 0 {

@@ -204,8 +204,8 @@ func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.N
 // scaleSets precedes the name of the scale set in a node's providerID.
 const scaleSets = "/virtualMachineScaleSets/"
 
-// place identifies a node's group. On Azure, it has the scale set or, without a scale set, agent pool and size. On other
-// clouds, it has the kind and the name of what manages the node, and on GKE the zone.
+// place identifies a node's group. On Azure, it has the scale set or, without a scale set, agent pool and size. On
+// other clouds, it has the kind and the name of what manages the node, and on GKE the zone.
 type place struct{ scaleSet, agentPool, size, kind, name, zone string }
 
 // Kinds of what manages nodes on other clouds: an EKS node group, a GKE node pool, and a MachineSet or another owner of
@@ -252,8 +252,8 @@ func (p place) holds(group string) bool {
 
 // isManaged reports whether nodes of the place are in the named group of a cloud other than Azure. Sources: the cluster
 // autoscaler's providers. An EKS node group's Auto Scaling group is eks-NAME-UUID. A GKE node pool has in each zone the
-// instance group …/zones/ZONE/instanceGroups/gke-CLUSTER-NAME-HASH-grp. With Cluster API, a group is KIND/NAMESPACE/NAME,
-// and the name of a MachineDeployment's MachineSet is that of the MachineDeployment and a suffix.
+// instance group …/zones/ZONE/instanceGroups/gke-CLUSTER-NAME-HASH-grp. With Cluster API, a group is
+// KIND/NAMESPACE/NAME, and the name of a MachineDeployment's MachineSet is that of the MachineDeployment and a suffix.
 func (p place) isManaged(group string) bool {
 	base := path.Base(group)
 	switch p.kind {

@@ -139,8 +139,8 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 	}
 }
 
-// TestRemovalIsGivenUp: the mark of a node that the autoscaler did not remove counts for removalTimeout, or for as long as
-// pods are terminating on the node.
+// TestRemovalIsGivenUp: the mark of a node that the autoscaler did not remove counts for removalTimeout, or for as long
+// as pods are terminating on the node.
 func TestRemovalIsGivenUp(t *testing.T) {
 	const group1 = "aks-userpool-123-vmss"
 	plain := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"agentpool": "userpool"}}}
@@ -193,8 +193,8 @@ func TestRemovalIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestGroupsOfOtherClouds: the names of groups are as the cluster autoscaler's providers for AWS, GCE and Cluster API make
-// them.
+// TestGroupsOfOtherClouds: the names of groups are as the cluster autoscaler's providers for AWS, GCE and Cluster API
+// make them.
 func TestGroupsOfOtherClouds(t *testing.T) {
 	const mig = "https://www.googleapis.com/compute/v1/projects/p/zones/europe-west1-b/instanceGroups/gke-prod-default-pool-3b6d7c9c-grp"
 	capi := func(kind, name string) *corev1.Node {

@@ -99,9 +99,9 @@ type Group struct {
 	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
 	// UnhealthySince is when the group became unhealthy; zero while it is healthy.
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
-	// Nodes is the number of the group's nodes, and Newest is when the newest node was created. Removed has
-	// the numbers of deleted nodes that Target may still include. Removed[0] is the number of nodes deleted since the last status, Removed[1]
-	// is the number of nodes deleted between the last two statuses, and so on.
+	// Nodes is the number of the group's nodes, and Newest is when the newest node was created. Removed has the numbers
+	// of deleted nodes that Target may still include. Removed[0] is the number of nodes deleted since the last status,
+	// Removed[1] is the number of nodes deleted between the last two statuses, and so on.
 	Nodes   int       `json:"nodes,omitempty"`
 	Newest  time.Time `json:"newest,omitzero"`
 	Removed []int     `json:"lost,omitempty"`

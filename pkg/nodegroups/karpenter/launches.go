@@ -166,8 +166,8 @@ func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 }
 
 // succeed records the launch of a NodeClaim. at is the time of the launch by Karpenter's clock. If the launch of
-// another NodeClaim has failed, launches count as failing from the time now on. succeed reports whether launches counted as
-// failing before.
+// another NodeClaim has failed, launches count as failing from the time now on. succeed reports whether launches
+// counted as failing before.
 func (l *Launches) succeed(at, now time.Time) bool {
 	if !at.After(l.memory.Launched) {
 		return false // this launch, or a later one, is recorded already

@@ -40,8 +40,8 @@ func claim(name, phase string, launched int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","metadata":{"name":%q,"uid":%q%s},"status":{"conditions":[%s]}}`, name, name, metadata, conditions)
 }
 
-// TestNodeGoesWhileLaunchFails: while a NodeClaim is not launched, Karpenter does not write the NodePool's status, which
-// still counts a node that is gone, and does not count a new one.
+// TestNodeGoesWhileLaunchFails: while a NodeClaim is not launched, Karpenter does not write the NodePool's status,
+// which still counts a node that is gone, and does not count a new one.
 func TestNodeGoesWhileLaunchFails(t *testing.T) {
 	launches := NewLaunches()
 	tracker := NewTracker(pool.Graces{Provision: time.Hour, Backoff: 2 * time.Minute}, launches)

@@ -41,8 +41,8 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	setDuration(&c.HoldLimit, time.Hour)
 }
 
-// shareOf returns half of the pool's limits, rounded up, and at least what one pod may request: `largest`, or else 4 CPUs
-// and 16 GB. It leaves out limits that are not positive.
+// shareOf returns half of the pool's limits, rounded up, and at least what one pod may request: `largest`, or else 4
+// CPUs and 16 GB. It leaves out limits that are not positive.
 func shareOf(burst *Burst) (share BurstLimits) {
 	limits := burst.Budget()
 	share.Pods = max(0, limits.Pods+1) / 2

@@ -11,8 +11,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// Start starts a new autoscaler. It keeps no state of an earlier one, such as backoffs or cached group sizes. It writes Initializing, and its first loop begins a scan interval later.
-// If an autoscaler is running, Start does nothing.
+// Start starts a new autoscaler. It keeps no state of an earlier one, such as backoffs or cached group sizes. It writes
+// Initializing, and its first loop begins a scan interval later. If an autoscaler is running, Start does nothing.
 func (c *Cluster) Start() {
 	if c.autoscaler != nil {
 		return
