@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,11 +78,39 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 			p.addRegular(&item, i)
 		}
 		l.Items = append(l.Items, item)
+		l.Notes = append(l.Notes, p.closedFor(i, now)...)
 	}
 	if v.Args.Mode == configv1.ModeObserve {
 		l.Notes = append(l.Notes, "with mode: Observe, the gate holds no pod, even if the state of a burst pool is Closed")
 	}
 	return l
+}
+
+// closedFor says for which pods the burst pool with index i is closed, and which namespaces have spent their budgets.
+func (p *publishedState) closedFor(i int, now time.Time) []string {
+	var notes []string
+	name := p.pools.At(i).Name
+	for _, c := range p.view.Capacity.Pools[i].Provider.Closings {
+		pods, then := "of namespace "+c.Namespace, "being tested with one of them"
+		if c.Namespace == "" {
+			pods = fmt.Sprintf("with at least %s CPUs and %s GB", decimal(float64(c.MilliCPU)/1000), decimal(float64(c.Memory)/gigabytes))
+		}
+		if now.Before(c.Until) {
+			then = "tried again at " + c.Until.UTC().Format(time.RFC3339)
+		}
+		notes = append(notes, fmt.Sprintf("pool %s refused pods %s: %s: %s, %s", name, pods, c.Code, c.Message, then))
+	}
+	if p.view.Shares == nil {
+		return notes
+	}
+	limits, shares := p.pools.At(i).PerNamespace(), p.view.Shares[i]
+	spent := func(used, limit int64) bool { return limit > 0 && used >= limit }
+	for _, namespace := range slices.Sorted(maps.Keys(shares)) {
+		if use := shares[namespace]; spent(int64(use.Pods), int64(limits.Pods)) || spent(use.MilliCPU, limits.MilliCPU) || spent(use.Memory, limits.Memory) {
+			notes = append(notes, fmt.Sprintf("namespace %s has spent its budget of pool %s: %s", namespace, name, budgetText(use, limits)))
+		}
+	}
+	return notes
 }
 
 func nodeCounts(v *published.View, i int) NodeCounts {

@@ -66,6 +66,19 @@ var worlds = map[string]func(t *testing.T) *world{
 		w.use = aci.Use{Pods: 100, MilliCPU: 50000, Memory: 100 << 30}
 		return w
 	},
+	"tenants": func(t *testing.T) *world {
+		w := spentIn(t, "shop")
+		change := w.change
+		w.change = func(v *published.View) {
+			change(v)
+			v.Shares[2]["web"] = aci.Use{Pods: 19}
+			v.Capacity.Pools[2].Provider = breaker.Status{State: breaker.Open, Closings: []breaker.Closing{
+				{Scope: breaker.Scope{Namespace: "blog"}, Code: "Late", Message: "a pod has not started within 15m0s", Until: date.Add(time.Minute)},
+				{Scope: breaker.Scope{MilliCPU: 31000, Memory: 8_000_000_000}, Code: "ServiceUnavailable", Message: "no capacity", Until: date},
+			}}
+		}
+		return w
+	},
 	"empty": func(t *testing.T) *world { // the first pool fails to grow, the second has no node yet, and the virtual node is gone
 		w := newWorld(t).vms(1, 0)
 		w.nodes = w.nodes[1:]

@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 	"pkg/controller/watchdog":               {},
 	"pkg/controller":                        {"pkg/apis/config/v1", "pkg/backoff", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/scalein"},
 	"pkg/controller/lost":                   {"pkg/backoff", "pkg/controller", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/returnplan"},
-	"pkg/controller/preflight":              {"pkg/apis/config/v1", "pkg/pool", "pkg/nodegroups"},
+	"pkg/controller/preflight":              {"pkg/apis/config/v1", "pkg/gate", "pkg/pool", "pkg/nodegroups"},
 	"pkg/controller/returner":               {"pkg/apis/config/v1", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/returnplan"},
 	"pkg/controller/cleanup":                {"pkg/apis/config/v1", "pkg/controller", "pkg/controller/returner", "pkg/gate", "pkg/pool", "pkg/refusal", "pkg/scalein"},
 	"pkg/controller/command":                {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/cleanup", "pkg/controller/lost", "pkg/controller/preflight", "pkg/controller/watchdog", "pkg/controller/returner", "pkg/lease", "pkg/version"},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -165,6 +166,7 @@ func TestPreflight(t *testing.T) {
 		t.Fatalf("%v: %s", err, clean)
 	}
 	e.Create(suite.Deployment("ours", 1, "100m", suite.ToleratesVirtualNode))
+	must.Do(t)(e.Client.NetworkingV1().NetworkPolicies(namespace).Create(e.ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}, metav1.CreateOptions{}))
 	pinned := suite.Deployment("pinned", 1, "100m", suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
 	pinned.Spec.Template.Spec.SchedulerName = ""
 	e.Create(pinned)
@@ -179,6 +181,7 @@ func TestPreflight(t *testing.T) {
 		"Nodes of burst pools: " + devcluster.VirtualNodeName,
 		"lock out: 1\n  Deployment default/pinned\n    can run on burst nodes now",
 		"tolerate every taint: 1\n  Deployment default/everything\n",
+		"lose protections in burst pools: 1\n  Deployment default/ours\n    in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
 		"a dry run shows that you may put it on node " + devcluster.VirtualNodeName + ". It is unknown whether system:serviceaccount:pool-priority-system:pool-priority-controller may do so",
 		"check 2 workload(s) before",
 	} {

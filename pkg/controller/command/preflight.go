@@ -24,9 +24,10 @@ func newPreflight(o *options) *cobra.Command {
 		Use:   "preflight",
 		Short: "List workloads that the gate taint would lock out of burst nodes or that tolerate every taint, and test whether nodes may be tainted",
 		Long: `Checks the cluster before an installation, and changes nothing. It lists workloads of other schedulers that use or could use burst nodes
-and do not tolerate the gate taint. It lists workloads that tolerate every taint: autoscalers add no nodes for their pods. It tests by a
-dry run whether the controller's ServiceAccount may taint a node. If you may not impersonate this account, the test uses your own rights.
-The exit status is 1 if there is a finding.
+and do not tolerate the gate taint. It lists workloads that tolerate every taint: autoscalers add no nodes for their pods. It lists workloads
+of this scheduler whose pods lose their NetworkPolicies or their security settings when they burst. It tests by a dry run whether the
+controller's ServiceAccount may taint a node. If you may not impersonate this account, the test uses your own rights. The exit status is 1
+if a workload conflicts with the gate taint, or if the controller may not set the taint.
 
 --config is a file with the scheduler's configuration, a ConfigMap that holds it, or Deployments with it in their pod templates, such as
 the output of "kubectl kustomize", "helm template" or "kubectl get deployment --output=yaml". --config=- reads the standard input.`,
@@ -82,7 +83,11 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	if err != nil {
 		return err
 	}
-	report := preflight.Check(pools, []string{*profile.SchedulerName}, nodes.Items, workloads)
+	protections, err := preflight.Protections(ctx, c)
+	if err != nil {
+		return err
+	}
+	report := preflight.Check(pools, []string{*profile.SchedulerName}, nodes.Items, workloads, protections)
 	tried := trial{}
 	if *args.GateTaint {
 		account := "system:serviceaccount:" + o.namespace + ":" + cmp.Or(source.ServiceAccount, leaseName)
@@ -151,6 +156,7 @@ func write(out io.Writer, r *preflight.Report, workloads int, tried trial) error
 	}
 	section("Workloads of other schedulers that the gate taint would lock out", r.LockedOut)
 	section("Workloads that tolerate every taint", r.TolerateAll)
+	section("Workloads of this scheduler that lose protections in burst pools", r.Losing)
 	if tried.message != "" {
 		fmt.Fprintf(&b, "\nThe gate taint on nodes\n  %s\n", tried.message)
 	}

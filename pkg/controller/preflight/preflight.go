@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -28,8 +31,13 @@ import (
 type Workload struct {
 	Kind, Namespace, Name string
 	Template              corev1.PodTemplateSpec
-	// OnBurst is the number of the workload's pods on nodes of burst pools.
-	OnBurst int
+	// Pods is the number of the workload's pods, and OnBurst is the number of those on nodes of burst pools.
+	Pods, OnBurst int
+}
+
+// pod returns a pod of the workload.
+func (w *Workload) pod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
 }
 
 func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
@@ -49,15 +57,18 @@ type Report struct {
 	// TolerateAll lists the workloads of any scheduler that tolerate every taint. It leaves out DaemonSets, because
 	// autoscalers never add nodes for pods of DaemonSets.
 	TolerateAll []Finding
+	// Losing lists the workloads of this scheduler whose pods lose protections in a burst pool.
+	Losing []Finding
 	// BurstNodes lists the names of the nodes of burst pools.
 	BurstNodes []string
 }
 
-// Clean reports whether the report has no findings.
+// Clean reports whether no workload conflicts with the gate taint.
 func (r *Report) Clean() bool { return len(r.LockedOut)+len(r.TolerateAll) == 0 }
 
-// Check returns the report on the workloads. schedulers are the scheduler names of our own profiles.
-func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload) *Report {
+// Check returns the report on the workloads. schedulers are the scheduler names of our own profiles. protections returns
+// the protections of a pod.
+func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload, protections func(*corev1.Pod) gate.Lost) *Report {
 	r, gateTaint := &Report{}, pools.GateTaint()
 	var burst []*corev1.Node
 	for i := range nodes {
@@ -74,6 +85,13 @@ func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads 
 		if toleratesAll(spec.Tolerations) && w.Kind != "DaemonSet" {
 			r.TolerateAll = append(r.TolerateAll, Finding{w, "tolerates every taint, including the gate taint: an autoscaler assumes that its pending pods fit a burst node, " +
 				"and adds no node for them; tolerate the taints by their keys"})
+		}
+		if ours {
+			for p := range pools.Burst() {
+				if lost := protections(w.pod()).In(pools.At(p)); len(lost) > 0 {
+					r.Losing = append(r.Losing, Finding{w, fmt.Sprintf("in pool %s, its %d pod(s) run without %s", pools.At(p).Name, w.Pods, strings.Join(lost, " and "))})
+				}
+			}
 		}
 		if ours || corev1helpers.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &gateTaint, true) {
 			continue
@@ -100,7 +118,7 @@ func toleratesAll(tolerations []corev1.Toleration) bool {
 // mayRunOn reports whether the workload's pods select the node and tolerate its taints. It ignores the gate taint,
 // taints with the effect PreferNoSchedule, and temporary taints (see passing).
 func mayRunOn(w *Workload, node *corev1.Node) bool {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
+	pod := w.pod()
 	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
 		return false
 	}
@@ -108,6 +126,26 @@ func mayRunOn(w *Workload, node *corev1.Node) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != configv1.GateTaintKey && !passing(t)
 	}, true)
 	return !untolerated
+}
+
+// Protections reads the NetworkPolicies and the namespaces of the cluster. It returns a function that returns the
+// protections of a pod.
+func Protections(ctx context.Context, c client.Reader) (func(*corev1.Pod) gate.Lost, error) {
+	namespaces, policies := &corev1.NamespaceList{}, &networkingv1.NetworkPolicyList{}
+	for _, list := range []client.ObjectList{namespaces, policies} {
+		if err := c.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	byName, of := map[string]*corev1.Namespace{}, map[string][]*gate.Policy{}
+	for i := range namespaces.Items {
+		byName[namespaces.Items[i].Name] = &namespaces.Items[i]
+	}
+	for i := range policies.Items {
+		p := &policies.Items[i]
+		of[p.Namespace] = append(of[p.Namespace], gate.NewPolicy(p))
+	}
+	return func(pod *corev1.Pod) gate.Lost { return gate.LostBy(pod, byName[pod.Namespace], of[pod.Namespace]) }, nil
 }
 
 // passing reports whether the taint is temporary. Cordons, startup taints and the taints of node conditions are
@@ -132,6 +170,7 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			at := f.workloadOf(pod)
+			f.found[at].Pods++
 			if onBurst[pod.Spec.NodeName] {
 				f.found[at].OnBurst++
 			}

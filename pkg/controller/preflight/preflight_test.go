@@ -6,14 +6,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -84,7 +87,7 @@ func TestCheck(t *testing.T) {
 			if tc.kind != "" {
 				w.Kind = tc.kind
 			}
-			r := Check(pools(t), []string{"pool-priority-scheduler"}, nodes, []Workload{w})
+			r := Check(pools(t), []string{"pool-priority-scheduler"}, nodes, []Workload{w}, func(*corev1.Pod) gate.Lost { return nil })
 			if (len(r.LockedOut) == 1) != (tc.lockedOut != "") || len(r.LockedOut) == 1 && !strings.Contains(r.LockedOut[0].Message, tc.lockedOut) {
 				t.Errorf("locked out: %v, want %q", r.LockedOut, tc.lockedOut)
 			}
@@ -95,6 +98,28 @@ func TestCheck(t *testing.T) {
 				t.Errorf("clean: %v, burst nodes %v", r.Clean(), r.BurstNodes)
 			}
 		})
+	}
+}
+
+// TestLosing: the report counts the pods of this scheduler that lose protections in a burst pool. They are no conflict
+// with the gate taint.
+func TestLosing(t *testing.T) {
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+	hard := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hard", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	protections := must.Get(Protections(t.Context(), fake.NewClientBuilder().WithObjects(policy, hard).Build()))(t)
+	of := func(namespace, app, scheduler string) Workload {
+		return Workload{Kind: "Deployment", Namespace: namespace, Name: app, Pods: 3, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}}, Spec: corev1.PodSpec{SchedulerName: scheduler}}}
+	}
+	const ours = "pool-priority-scheduler"
+	r := Check(pools(t), []string{ours}, nodes, []Workload{of("shop", "web", ours), of("shop", "db", ours), of("shop", "web", ""), of("hard", "web", ours), of("other", "web", ours)}, protections)
+	var got []string
+	for _, f := range r.Losing {
+		got = append(got, f.Workload.String()+" "+f.Message)
+	}
+	want := []string{"Deployment shop/web in pool aci, its 3 pod(s) run without the NetworkPolicy web", "Deployment hard/web in pool aci, its 3 pod(s) run without the settings that restricted Pod Security requires"}
+	if diff := cmp.Diff(want, got); diff != "" || !r.Clean() {
+		t.Errorf("clean %v, (-want,+got):\n%s", r.Clean(), diff)
 	}
 }
 
