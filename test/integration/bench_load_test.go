@@ -38,7 +38,7 @@ var (
 	lasts        = flag.Duration("lasts", 10*time.Minute, "how long BenchmarkLoad's load lasts")
 	turnLasts    = flag.Duration("turn", 30*time.Second, "how long each shorter measurement of BenchmarkLoad lasts")
 	pairs        = flag.Int("pairs", 5, "pairs of turns with and without waiting pods")
-	stories      = flag.String("stories", "pairs,ends,gate,load", "what BenchmarkLoad measures")
+	stories      = flag.String("stories", "pairs,specs,ends,gate,load", "what BenchmarkLoad measures")
 	blockProfile = flag.String("blockprofile", "", "file for the block profile of our scheduler under the load: where goroutines wait for locks")
 )
 
@@ -201,31 +201,40 @@ func (l *busy) churn(ctx context.Context, lasts time.Duration) {
 	})
 }
 
-// wait makes the pods that wait, of 20 kinds and three priorities, and waits until each was tried.
-func (l *busy) wait() {
+// wait makes the pods that wait, of a number of kinds and of three priorities, and waits until each was tried. Each kind
+// has a node affinity of the given size.
+func (l *busy) wait(pods, kinds, bytes int) {
 	l.Helper()
-	began, first := time.Now(), int(l.serial.Add(int64(*waitingCount)))
+	began, first := time.Now(), int(l.serial.Add(int64(pods)))
 	l.mu.Lock()
 	l.tried = map[string]bool{}
 	l.mu.Unlock()
-	l.each(*waitingCount, func(i int) error {
+	l.each(pods, func(i int) error {
 		cpu := "500m"
 		if i%kinds == 0 {
 			cpu = "250m" // fits the ten nodes
 		}
 		return l.addPod(fmt.Sprintf("waiting-%d", first+i), "waiting", "", cpu, fmt.Sprintf("%dMi", 100+i%kinds), func(spec *corev1.PodSpec) {
 			spec.SchedulerName, spec.PriorityClassName = l.scheduler, class([]int32{0, 50, 100}[i%3])
+			var names []string
+			for k := range bytes / 60 {
+				names = append(names, fmt.Sprintf("%050d-%09d", k, i%kinds))
+			}
+			if len(names) > 0 {
+				spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: names}}}}}}}
+			}
 		})
 	})
 	l.Eventually(15*time.Minute, func() string {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if len(l.tried) < *waitingCount {
-			return fmt.Sprintf("%d of %d pods were tried", len(l.tried), *waitingCount)
+		if len(l.tried) < pods {
+			return fmt.Sprintf("%d of %d pods were tried", len(l.tried), pods)
 		}
 		return ""
 	})
-	l.Logf("%s: %d pods wait after %.0f s", l.scheduler, *waitingCount, time.Since(began).Seconds())
+	l.Logf("%s: %d pods of %d kinds wait after %.0f s", l.scheduler, pods, kinds, time.Since(began).Seconds())
 	time.Sleep(12 * time.Second) // until no pod is in backoff
 }
 
@@ -345,6 +354,7 @@ func (l *busy) say(open bool) {
 // profile under the same load. See the flags for the sizes, and docs/performance.md for the results.
 //
 //   - pairs: the stream beside the waiting pods and the updates, and without waiting pods, in turns.
+//   - specs: the stream beside waiting pods of one spec, of as many specs as pods, and of a few large specs.
 //   - ends: fifty pods end within a second, on nodes that the waiting pods cannot use, and on nodes that they can use.
 //   - gate: the gate opens, and the budget has room for a hundred of the waiting pods, twice.
 //   - load: everything at once, while nodes come and go.
@@ -404,7 +414,7 @@ func (l *busy) measured() {
 		}
 		alone := l.measure(*turnLasts)
 		l.row("pair, nobody waits", alone, "")
-		l.wait()
+		l.wait(*waitingCount, kinds, 0)
 		beside := l.measure(*turnLasts)
 		without, with = append(without, alone.at(99).Seconds()), append(with, beside.at(99).Seconds())
 		cpuWithout, cpuWith = append(cpuWithout, alone.milliCPU()), append(cpuWith, beside.milliCPU())
@@ -413,7 +423,20 @@ func (l *busy) measured() {
 		l.removePods("waiting")
 		l.removePods("stream")
 	}
-	l.wait()
+	for _, of := range []struct{ pods, kinds, bytes int }{{*waitingCount, 1, 1 << 10}, {*waitingCount, *waitingCount, 1 << 10}, {*waitingCount / 20, *waitingCount / 20, 100 << 10}} {
+		if !wants("specs") {
+			break
+		}
+		l.wait(of.pods, of.kinds, of.bytes)
+		t := l.measure(*turnLasts)
+		l.row(fmt.Sprintf("%d specs of %d KiB", of.kinds, of.bytes>>10), t, fmt.Sprintf("beside %d pods; %.0f MiB", of.pods, t.memory))
+		l.removePods("waiting")
+		l.removePods("stream")
+	}
+	if !wants("ends") && !wants("gate") && !wants("load") {
+		return
+	}
+	l.wait(*waitingCount, kinds, 0)
 	some := min(50, *nodeCount/10)
 	if wants("ends") {
 		l.row(fmt.Sprintf("%d pods end elsewhere", some), l.measure(*turnLasts, l.ends(some, "daemon", func(i int) int { return i * 10 % *nodeCount })), "")
