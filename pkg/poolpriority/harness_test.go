@@ -161,9 +161,9 @@ func (h *harness) watches(resource string) {
 // eventually waits until the condition holds, for at most 10 seconds.
 func (h *harness) eventually(what string, condition func() bool) {
 	h.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			h.Fatalf("after 10 s it does not hold that %s", what)
+			h.Fatalf("after a minute it does not hold that %s", what)
 		}
 	}
 }

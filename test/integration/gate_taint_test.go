@@ -181,7 +181,7 @@ func TestPreflight(t *testing.T) {
 		"Nodes of burst pools: " + devcluster.VirtualNodeName,
 		"lock out: 1\n  Deployment default/pinned\n    can run on burst nodes now",
 		"tolerate every taint: 1\n  Deployment default/everything\n",
-		"lose protections in burst pools: 1\n  Deployment default/ours\n    in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
+		"lose protections in burst pools: 2\n  Deployment default/everything\n    in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n  Deployment default/ours\n    in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
 		"a dry run shows that you may put it on node " + devcluster.VirtualNodeName + ". It is unknown whether system:serviceaccount:pool-priority-system:pool-priority-controller may do so",
 		"check 2 workload(s) before",
 	} {
