@@ -13,9 +13,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -201,12 +203,30 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 			e.readTenant(ctx, c, namespace)
 		}
 	}
+	if p.view.ReadsEvents() {
+		e.readAnswer(ctx, c)
+	}
 	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
 		var err error
 		if e.request.AzureFiles, err = c.azureFiles(ctx, e.pod); err != nil {
 			e.note("it is unknown whether the pod's volumes are Azure Files: %v", err)
 		}
 	}
+}
+
+// readAnswer reads when Karpenter last wrote an event on the pod.
+func (e *explainer) readAnswer(ctx context.Context, c *cluster) {
+	list := &corev1.EventList{}
+	if err := c.list(ctx, list, e.pod.Namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(e.pod.UID)).String()}); err != nil {
+		e.note("it is unknown whether Karpenter has looked at the pod: %v", err)
+	}
+	var answered time.Time
+	for i := range list.Items {
+		if _, at := karpenter.Answered(&list.Items[i]); at.After(answered) {
+			answered = at
+		}
+	}
+	e.request.Answered = func() time.Time { return answered }
 }
 
 // readTenant reads the NetworkPolicies of the pod's namespace if `tenants` is true.

@@ -88,6 +88,9 @@ type Request struct {
 	// DeclineKeys. The gate calls Declined only for node groups that can grow. nil means that no node group has
 	// declined such a pod.
 	Declined func() map[string]time.Time
+	// Answered returns when Karpenter last wrote an event on this pod; zero if never. The gate calls Answered only for
+	// node groups with ByEvent. nil means that the gate does not read events.
+	Answered func() time.Time
 	// AzureFiles is the result of Volumes.AzureFiles for the pod.
 	AzureFiles bool
 	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.

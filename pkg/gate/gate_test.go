@@ -82,6 +82,8 @@ func TestDecide(t *testing.T) {
 	skipped := looked(of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, BackingOff: true, Until: now.Add(minute)}}), time.Hour)
 	patient := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, MinWait: 10 * minute}})
 	patient.Uncounted = true
+	byEvent := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, MinWait: 10 * minute, ByEvent: true}})
+	byEvent.Uncounted = true
 	for _, tc := range []struct {
 		name         string
 		user, system nodegroups.Pool
@@ -89,6 +91,7 @@ func TestDecide(t *testing.T) {
 		stopped      bool          // the pod waits for something other than resources
 		ignored      time.Duration // ago
 		declined     time.Duration // how long ago the first pool declined another pod with the same key
+		answered     time.Duration // how long ago Karpenter wrote an event on the pod
 		priority     int32
 		annotations  map[string]string
 		room         time.Duration // how long the pod still waits for old pods of its rollout
@@ -122,6 +125,12 @@ func TestDecide(t *testing.T) {
 		{name: "declined by a source that tells no loops", user: uncounted, system: full, unschedFor: 5 * minute, wantOpen: true, wantCode: "Open"},
 		{name: "not declined: the source needs longer", user: patient, system: full, unschedFor: 5 * minute, wantCode: "PoolCanGrow", wantUntil: 5 * minute},
 		{name: "declined by one that needs longer", user: patient, system: full, unschedFor: 10 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: no event on the pod", user: byEvent, system: full, unschedFor: 9 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "declined by silence", user: byEvent, system: full, unschedFor: 10 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "declined after an event on the pod", user: byEvent, system: full, unschedFor: 5 * minute, answered: 5 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: an event, and too short a wait", user: byEvent, system: full, unschedFor: 4 * minute, answered: minute, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "not declined: the event is older than the wait", user: byEvent, system: full, unschedFor: 5 * minute, answered: 6 * minute, wantCode: "PoolCanGrow", wantUntil: 5 * minute},
+		{name: "not declined: an event on another of the kind", user: byEvent, system: full, declined: minute, wantCode: "PoolCanGrow"},
 		{name: "not declined: the other pool was given up lately", user: looked(full, minute), system: looked(canGrow, time.Hour), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "not declined: the pod waits for something else", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, stopped: true, wantCode: "PoolCanGrow"},
 		{name: "not declined: the pod was nominated", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, ignored: minute, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
@@ -152,6 +161,9 @@ func TestDecide(t *testing.T) {
 				request.Declined = func() map[string]time.Time { return map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)} }
 				tc.user.Groups[0].LastChanged = ago(2 * time.Hour)
 			}
+			if tc.answered > 0 {
+				request.Answered = func() time.Time { return ago(tc.answered) }
+			}
 			if tc.room != 0 {
 				request.Wait = Wait{Reason: ReasonRolloutTerminating, Until: now.Add(max(tc.room, 0))}
 			}
@@ -179,6 +191,9 @@ func TestDecide(t *testing.T) {
 				}
 			}
 			for i, v := range decision.Regular {
+				if i == 0 && len(v.Declined) > 0 && tc.user.Groups[0].ByEvent {
+					t.Error("the decline would be remembered for other pods")
+				}
 				if v.Reason.Code == "" {
 					t.Errorf("no reason for pool %d", i)
 				}

@@ -211,7 +211,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if g.BackingOff {
 		return holds
 	}
-	if e.req.Declined != nil {
+	if e.req.Declined != nil && !g.ByEvent {
 		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.LastChanged.After(at) && !g.LastActivity.After(at) {
 			return opened(reasonDeclined, g.Name)
 		}
@@ -219,14 +219,26 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if e.clock.IsZero() || !p.HasScanned(e.clock) {
 		return holds
 	}
-	due := p.WaitedAt(e.clock, max(e.Pools.At(i).Graces.Decline, g.MinWait))
+	wait := e.Pools.At(i).Graces.Decline
+	if !g.ByEvent || !e.answered() {
+		wait = max(wait, g.MinWait)
+	}
+	due := p.WaitedAt(e.clock, wait)
 	if due.IsZero() || e.now.Before(due) {
 		holds.Until = nodegroups.Earliest(holds.Until, due)
 		return holds
 	}
 	v := opened(reasonDeclined, g.Name)
-	v.Declined = []string{g.Name}
+	if !g.ByEvent {
+		v.Declined = []string{g.Name}
+	}
 	return v
+}
+
+// answered reports whether the autoscaler has written an event on the pod since the pod began to wait. Events have whole
+// seconds.
+func (e *evaluation) answered() bool {
+	return e.req.Answered != nil && !e.req.Answered().Before(e.clock.Truncate(time.Second))
 }
 
 // opened returns an open verdict with the reason and the detail.

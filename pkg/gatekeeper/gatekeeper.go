@@ -311,6 +311,7 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
+	request.Answered = func() time.Time { return g.sources.Answered(pod.UID) }
 	if g.declines.Known() {
 		request.Declined = sync.OnceValue(func() map[string]time.Time {
 			if key == "" {

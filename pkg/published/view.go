@@ -189,6 +189,13 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	return request
 }
 
+// ReadsEvents reports whether the gate's decisions depend on the events that Karpenter writes on pods.
+func (v *View) ReadsEvents() bool {
+	return !v.Args.Tenants && slices.ContainsFunc(v.Capacity.Pools, func(p nodegroups.Pool) bool {
+		return slices.ContainsFunc(p.Groups, func(g nodegroups.Group) bool { return g.ByEvent })
+	})
+}
+
 // Decide returns the gate's decision for the request at the time now.
 func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate.Decision {
 	v.addDeclines(&request, now)

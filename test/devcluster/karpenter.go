@@ -57,7 +57,7 @@ func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Pr
 		return nil, fmt.Errorf("writing the instance types: %w", err)
 	}
 	p, err := StartProcess("karpenter", filepath.Join(c.options.BinDir, "karpenter"), c.options.Dir, []string{
-		"KUBECONFIG=" + c.KubeConfig(), "SYSTEM_NAMESPACE=" + metav1.NamespaceSystem, "DISABLE_LEADER_ELECTION=true",
+		"KUBECONFIG=" + c.KubeConfig(), "SYSTEM_NAMESPACE=" + metav1.NamespaceSystem, "LEADER_ELECTION_NAMESPACE=" + metav1.NamespaceSystem,
 		"METRICS_PORT=0", "HEALTH_PROBE_PORT=0", "INSTANCE_TYPES_FILE_PATH=" + typesFile, "LOG_LEVEL=debug",
 	})
 	if err != nil {

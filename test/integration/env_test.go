@@ -99,9 +99,10 @@ type env struct {
 	*devcluster.Cluster
 	ctx       context.Context
 	scheduler *devcluster.Component
-	rbac      string   // the kustomization with the rights of our binaries
-	refused   bool     // the API server may reject requests of our binaries as forbidden
-	args      []string // further arguments of the scheduler
+	karpenter *devcluster.Process // nil without Karpenter
+	rbac      string              // the kustomization with the rights of our binaries
+	refused   bool                // the API server may reject requests of our binaries as forbidden
+	args      []string            // further arguments of the scheduler
 }
 
 func vms(name, mode string, nodes, minimum, maximum, priority int) devcluster.Pool {

@@ -39,7 +39,7 @@ func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...
 	t.Helper()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
 	e.rbac, e.refused = rights, rights != karpenterRBAC
-	must.Do(t)(e.StartKarpenter(e.ctx, types))
+	e.karpenter = must.Get(e.StartKarpenter(e.ctx, types))(t)
 	e.control(config)
 	must.NoError(t, e.ApplyFile(e.ctx, nodePool))
 	e.schedule(config, suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())

@@ -115,6 +115,7 @@ in the build for 1.35 only. A kube-scheduler may be at most one minor version ol
 {{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-override]" "resourceNames: [@OVERRIDE@]" }}
 {{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}
+{{- $text = $text | replace "resourceNames: [karpenter-leader-election]" "resourceNames: [@KARPENTER@]" }}
 {{- $text = $text | replace "values: [pool-priority-scheduler]" "values: [@SCHEDULER@]" }}
 {{- $text = $text | replace "'pool-priority'" "'@PARTOF@'" }}
 {{- $text = $text | replace "pool-priority" $fullname }}
@@ -169,6 +170,7 @@ LEASE: {{ $lease.resourceName | default "pool-priority-scheduler" }}
 STATUS: {{ base $status }}
 OVERRIDE: pool-priority-override
 AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-autoscaler-status" $args | base }}
+KARPENTER: {{ dig "capacity" "karpenterLease" "kube-system/karpenter-leader-election" $args | base }}
 {{- end }}
 
 {{/* Whether the configuration has tenants: the policy goes with it. */}}

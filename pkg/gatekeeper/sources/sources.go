@@ -67,7 +67,9 @@ type Sources struct {
 	autoscalers runtime.Object
 	statusID    string // namespace/name
 	nodePools   []*nodePool
-	warned      map[string]bool // node groups that no pool owns and that were logged
+	lease       *lease                    // Karpenter's Lease; nil if no pool names a NodePool
+	answers     cache.SharedIndexInformer // Karpenter's events on pods; nil if they are not read
+	warned      map[string]bool           // node groups that no pool owns and that were logged
 	// told has the time of each source's last observed change. Goroutines other than the gatekeeper's loop also read
 	// told.
 	told atomic.Pointer[[]Change]
@@ -174,6 +176,16 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 	if err := watchNodeClaims(ctx, config, name, launches); err != nil {
 		return nil, err
 	}
+	if s.lease == nil {
+		if s.lease, err = watchLease(ctx, config); err != nil {
+			return nil, err
+		}
+		if !config.Args.Tenants { // tenants may write events
+			if err = s.watchAnswers(ctx, config); err != nil {
+				return nil, err
+			}
+		}
+	}
 	n.tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
 	s.nodePools = append(s.nodePools, n)
 	return n.tracker, nil
@@ -229,6 +241,7 @@ func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
+		n.tracker.ObserveLease(s.lease.last(), s.lease.config.Args.Capacity.StaleAfter.Duration)
 		objects[n.tracker] = n.observe(nodes, now)
 		told = append(told, Change{n.source(), n.changed})
 	}

@@ -31,6 +31,7 @@ var (
 	reasonBehind       = nodegroups.Reason{Code: "StatusBehind", Sentence: "the pool's NodePool lost a node that its status may still count"}
 	reasonFailing      = nodegroups.Reason{Code: "LaunchFailing", Sentence: "the pool's NodePool fails to launch nodes and tries again"}
 	reasonLaunchFails  = nodegroups.Reason{Code: "LaunchFailed", Sentence: "the pool's NodePool has failed to launch nodes for backoffGrace"}
+	reasonSilent       = nodegroups.Reason{Code: "KarpenterSilent", Sentence: "Karpenter has stopped renewing its Lease"}
 	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
@@ -59,7 +60,10 @@ type Tracker struct {
 	nodePool *nodePool
 	own      []*corev1.Node // the NodePool's nodes
 	left     time.Time      // when a node of the NodePool was last seen to be removed
-	memory   Memory
+	// renewed is when Karpenter's Lease was last seen to be renewed, and silentAt is when the Lease is too old if it is
+	// not renewed again. Both are zero without a Lease.
+	renewed, silentAt time.Time
+	memory            Memory
 }
 
 var _ nodegroups.Source = &Tracker{}
@@ -108,9 +112,12 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 		return err
 	}
 	t.problem, t.nodePool = nodegroups.Reason{}, n
-	if n.unused().Code != "" {
+	switch {
+	case n.unused().Code != "":
 		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
-	} else {
+	case t.silent(now):
+		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, t.renewed)
+	default:
 		t.memory.Outages = nodegroups.OutageEnded(t.memory.Outages, now)
 	}
 	before := t.own
@@ -185,10 +192,6 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// batching is the longest time that Karpenter waits for more pods before it orders nodes. Source:
-// sigs.k8s.io/karpenter, --batch-max-duration.
-const batching = 10 * time.Second
-
 // Status implements nodegroups.Source. It counts all nodes that the NodePool had in the last call of Observe, including
 // nodes that are in other pools.
 func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
@@ -196,15 +199,31 @@ func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceS
 	g := nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
 	if t.problem.Code == "" {
 		g = t.groupStatus(nodes, now)
+		if t.silent(now) && g.State == nodegroups.CanGrow { // a dead Karpenter adds no nodes, but a NodePool at its limits stays Full
+			g.State, g.Reason, g.Until = nodegroups.Unknown, reasonSilent.With("NodePool %s: last renewed at %s", g.Name, t.renewed.UTC().Format(time.RFC3339)), time.Time{}
+		} else if g.State == nodegroups.CanGrow {
+			j.Until = t.silentAt
+		}
 	}
 	j.Groups = []nodegroups.GroupStatus{g}
 	return j.Summarized()
 }
 
+// ObserveLease records when Karpenter's Lease was last seen to be renewed. renewed is zero if there is no Lease. A Lease
+// that is not renewed for staleAfter shows that Karpenter is dead. Callers must call ObserveLease before Observe.
+func (t *Tracker) ObserveLease(renewed time.Time, staleAfter time.Duration) {
+	if t.renewed, t.silentAt = renewed, renewed.Add(staleAfter); renewed.IsZero() {
+		t.silentAt = time.Time{}
+	}
+}
+
+// silent reports whether Karpenter has not renewed its Lease for too long.
+func (t *Tracker) silent(now time.Time) bool { return !t.silentAt.IsZero() && !now.Before(t.silentAt) }
+
 func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.GroupStatus {
 	n := t.nodePool
 	g := nodegroups.GroupStatus{
-		Name: n.Metadata.Name, Members: nodes, LastScaleUp: t.memory.LastScaleUp, Open: true, MinWait: batching,
+		Name: n.Metadata.Name, Members: nodes, LastScaleUp: t.memory.LastScaleUp, Open: true, MinWait: Silence, ByEvent: true,
 		New:     &nodegroups.NewNodes{Choices: n.choices(), Taints: nodegroups.LastingTaints(n.Spec.Template.Spec.Taints)},
 		Version: n.version(),
 	}

@@ -209,6 +209,63 @@ func TestNodesThatNeverCome(t *testing.T) {
 	}
 }
 
+// TestLease: if Karpenter does not renew its Lease, a NodePool that could grow is Unknown, and the time does not count for
+// pods that wait. A NodePool at its limits stays Full.
+func TestLease(t *testing.T) {
+	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	look := func(now int, renewed int, used string, want nodegroups.State, code string) nodegroups.SourceStatus {
+		t.Helper()
+		tracker.ObserveLease(at(renewed), 3*time.Minute)
+		must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 10}}`, used), nil, at(now)))
+		s := tracker.Status(nil, at(now))
+		if s.State != want || s.Reason.Code != code {
+			t.Errorf("after %d s: %s by %+v, want %s by %s", now, s.State, s.Reason, want, code)
+		}
+		return s
+	}
+	if s := look(10, 8, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits"); !s.Until.Equal(at(188)) {
+		t.Errorf("it is looked at again at %v", s.Until)
+	}
+	look(187, 8, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits")
+	s := look(188, 8, `{cpu: 4}`, nodegroups.Unknown, "KarpenterSilent")
+	if diff := cmp.Diff([]nodegroups.Outage{{From: at(8)}}, s.Outages); diff != "" {
+		t.Errorf("outages (-want,+got):\n%s", diff)
+	}
+	look(190, 8, `{cpu: 10}`, nodegroups.Full, "AtLimits")
+	s = look(200, 200, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits")
+	if diff := cmp.Diff([]nodegroups.Outage{{From: at(8), To: at(200)}}, s.Outages); diff != "" {
+		t.Errorf("outages (-want,+got):\n%s", diff)
+	}
+	tracker.ObserveLease(time.Time{}, 3*time.Minute) // there is no Lease
+	if s := tracker.Status(nil, at(10000)); s.State != nodegroups.CanGrow || !s.Until.IsZero() {
+		t.Errorf("without a Lease: %+v", s)
+	}
+}
+
+// TestAnswered: only Karpenter's own events, on pods, that follow a simulation show that Karpenter looked at a pod.
+func TestAnswered(t *testing.T) {
+	event := func(kind, reason, source string) *corev1.Event {
+		return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: kind, UID: "u"}, Reason: reason, Source: corev1.EventSource{Component: source},
+			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(start)}, LastTimestamp: metav1.NewTime(start.Add(time.Minute))}
+	}
+	for _, tc := range []struct {
+		event *corev1.Event
+		want  string
+	}{
+		{event("Pod", "FailedScheduling", "karpenter"), "u"},
+		{event("Pod", "Nominated", "karpenter"), "u"},
+		{event("Pod", "FailedScheduling", "pool-priority-scheduler"), ""},
+		{event("Pod", "Evicted", "karpenter"), ""},
+		{event("Node", "Nominated", "karpenter"), ""},
+	} {
+		pod, at := Answered(tc.event)
+		if string(pod) != tc.want || tc.want != "" && !at.Equal(start.Add(time.Minute)) {
+			t.Errorf("%s of %s by %s: %q at %v", tc.event.Reason, tc.event.InvolvedObject.Kind, tc.event.Source.Component, pod, at)
+		}
+	}
+}
+
 // TestNewNodes: the NodePool's template and requirements describe the nodes that the group may get.
 func TestNewNodes(t *testing.T) {
 	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
@@ -304,7 +361,7 @@ func TestVersion(t *testing.T) {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 		must.NoError(t, tracker.Observe(object(t, spec, resources), nil, start))
 		g := tracker.Status(nil, start).Groups[0]
-		if !g.Open || g.MinWait != batching || g.Name != "default" {
+		if !g.Open || g.MinWait != Silence || !g.ByEvent || g.Name != "default" {
 			t.Errorf("open %v, minWait %v, name %q", g.Open, g.MinWait, g.Name)
 		}
 		return g.Version

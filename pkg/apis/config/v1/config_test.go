@@ -77,7 +77,7 @@ tenants: true
 		t.Errorf("budgets of namespaces: %+v and %+v", silent.PerNamespace, of)
 	}
 	none := &PoolPriorityArgs{Order: OrderStrict, Mode: ModeEnforce, StatusConfigMap: "a/b", Pools: []Pool{args.Pools[0], {Name: "bare", NodeSelector: args.Pools[1].NodeSelector, Burst: &Burst{}}}}
-	none.Capacity.ClusterAutoscalerStatus = "a/b"
+	none.Capacity.ClusterAutoscalerStatus, none.Capacity.KarpenterLease = "a/b", "a/b"
 	if errs := Validate(none); len(errs) > 0 {
 		t.Errorf("Validate() of arguments without defaults = %v", errs)
 	}

@@ -32,6 +32,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	}
 	c := &args.Capacity
 	c.ClusterAutoscalerStatus = cmp.Or(c.ClusterAutoscalerStatus, metav1.NamespaceSystem+"/cluster-autoscaler-status")
+	c.KarpenterLease = cmp.Or(c.KarpenterLease, metav1.NamespaceSystem+"/karpenter-leader-election")
 	setDuration(&c.StaleAfter, 3*time.Minute)
 	setDuration(&c.UnknownGrace, 15*time.Minute)
 	setDuration(&c.ProvisionGrace, 15*time.Minute)

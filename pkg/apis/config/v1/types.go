@@ -306,8 +306,12 @@ type Capacity struct {
 	// ClusterAutoscalerStatus is the ConfigMap, as NAMESPACE/NAME, that the cluster autoscaler writes.
 	ClusterAutoscalerStatus string `json:"clusterAutoscalerStatus,omitempty"`
 
-	// StaleAfter is how long the autoscaler's status may stay unchanged before pools in the status are Unknown. The
-	// autoscaler writes the status about every 10 s.
+	// KarpenterLease is the Lease, as NAMESPACE/NAME, that Karpenter renews. Without this Lease, or without the right to
+	// read it, a dead Karpenter is not noticed.
+	KarpenterLease string `json:"karpenterLease,omitempty"`
+
+	// StaleAfter is how long the autoscaler's status, or Karpenter's Lease, may stay unchanged before its pools are
+	// Unknown. The cluster autoscaler writes the status about every 10 s. Karpenter renews the Lease every 2 s.
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 
 	// UnknownGrace is how long an Unknown node group keeps the gate closed before the group counts as Full. While a
@@ -323,8 +327,8 @@ type Capacity struct {
 	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
 
 	// DeclineGrace is how long a pod is unschedulable before a node group that could grow, but does not, declines the
-	// pod. The autoscaler must also complete four loops. A static pool declines the pod after the longer of
-	// `provisionGrace` and `declineGrace`, without counting loops.
+	// pod. The cluster autoscaler must also complete four loops. Karpenter must also write an event on the pod, or be
+	// silent for 5 min. A static pool declines the pod after the longer of `provisionGrace` and `declineGrace`.
 	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
 
 	// NewPodDelay is the value of the autoscaler's `--new-pod-scale-up-delay`. The autoscaler ignores pods younger than

@@ -26,7 +26,7 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 	var errs field.ErrorList
 	errs = oneOf(errs, field.NewPath("order"), args.Order, OrderStrict, OrderPreferred)
 	errs = oneOf(errs, field.NewPath("mode"), args.Mode, ModeEnforce, ModeObserve)
-	errs = append(errs, validateConfigMapID(args.StatusConfigMap, field.NewPath("statusConfigMap"))...)
+	errs = append(errs, validateObjectID(args.StatusConfigMap, "ConfigMap", field.NewPath("statusConfigMap"))...)
 	errs = append(errs, validatePools(args.Pools, field.NewPath("pools"))...)
 	for i := range args.Pools {
 		burst := args.Pools[i].Burst
@@ -224,10 +224,10 @@ func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.E
 	return errs
 }
 
-func validateConfigMapID(id string, p *field.Path) field.ErrorList {
+func validateObjectID(id, kind string, p *field.Path) field.ErrorList {
 	namespace, name, found := strings.Cut(id, "/")
 	if !found || len(utilvalidation.IsDNS1123Label(namespace)) > 0 || len(utilvalidation.IsDNS1123Subdomain(name)) > 0 {
-		return field.ErrorList{field.Invalid(p, id, "must be NAMESPACE/NAME of a ConfigMap")}
+		return field.ErrorList{field.Invalid(p, id, "must be NAMESPACE/NAME of a "+kind)}
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func graceRanges(provision, backoff, decline *metav1.Duration) []duration {
 }
 
 func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
-	errs := validateConfigMapID(c.ClusterAutoscalerStatus, p.Child("clusterAutoscalerStatus"))
+	errs := append(validateObjectID(c.ClusterAutoscalerStatus, "ConfigMap", p.Child("clusterAutoscalerStatus")), validateObjectID(c.KarpenterLease, "Lease", p.Child("karpenterLease"))...)
 	return append(errs, validateDurations(p, append(graceRanges(c.ProvisionGrace, c.BackoffGrace, c.DeclineGrace), []duration{
 		{"staleAfter", c.StaleAfter, minStaleAfter, 24 * time.Hour, ""},
 		{"unknownGrace", c.UnknownGrace, 0, 24 * time.Hour, ""},

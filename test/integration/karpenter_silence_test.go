@@ -1,0 +1,67 @@
+package integration
+
+import (
+	"flag"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+var silent = flag.Duration("silent", 40*time.Second, "how long Karpenter does nothing in TestKarpenterSilence, and for how long it is killed every 20 s")
+
+// TestKarpenterSilence: a pod bursts soon if Karpenter says that it cannot place the pod. It does not burst while
+// Karpenter is silent or is killed again and again, and it gets its VM when Karpenter is back. The scheduler says that
+// Karpenter does not renew its Lease.
+func TestKarpenterSilence(t *testing.T) {
+	t.Parallel()
+	config := replaced(t, karpenterConfig, "      pools:\n", "      capacity: {declineGrace: 10s, staleAfter: 30s}\n      pools:\n")
+	e := startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
+	e.waitGated(true)
+	load := func(name, memory string) *appsv1.Deployment {
+		d := suite.Load(t, "testdata/burst-required.yaml")
+		labels := map[string]string{"app": name}
+		d.Name, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels = name, labels, labels
+		d.Spec.Template.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse(memory)
+		d.Spec.Template.Spec.Containers[0].Resources.Limits = nil
+		return d
+	}
+	e.Create(load("large", "12Gi")) // a VM has 8Gi
+	e.Lands(60*time.Second, "large", map[string]int{"aci": 1})
+
+	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGSTOP))
+	e.Create(load("web", "128Mi"))
+	notBurst := func() string {
+		if n := e.Placed("web")["aci"]; n > 0 {
+			return fmt.Sprintf("%d pods burst although the NodePool can grow", n)
+		}
+		return ""
+	}
+	e.Stays(*silent, notBurst)
+	e.Eventually(30*time.Second, func() string {
+		state, err := e.published()
+		if err != nil {
+			return err.Error()
+		}
+		if p := state.Pools[0]; p.Reason != "KarpenterSilent" {
+			return fmt.Sprintf("pool %s is %s by %s", p.Name, p.State, p.Reason)
+		}
+		return ""
+	})
+	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGCONT))
+	e.Lands(60*time.Second, "web", map[string]int{"agentpool": 1})
+
+	e.Scale("web", 12) // two VMs
+	for began := time.Now(); time.Since(began) < *silent; {
+		e.karpenter.Kill()
+		must.NoError(t, e.karpenter.Restart())
+		e.Stays(20*time.Second, notBurst)
+	}
+	e.Lands(90*time.Second, "web", map[string]int{"agentpool": 12})
+}
