@@ -158,7 +158,7 @@ func (h *harness) watches(resource string) {
 	})
 }
 
-// eventually waits until the condition holds, for at most 10 seconds.
+// eventually waits until the condition holds, for at most a minute.
 func (h *harness) eventually(what string, condition func() bool) {
 	h.Helper()
 	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
