@@ -15,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -94,6 +95,23 @@ func spentIn(t *testing.T, namespace string) *world {
 		v.Shares = []map[string]aci.Use{nil, nil, {namespace: {Pods: 20, MilliCPU: 10000}}}
 	}
 	return w
+}
+
+// TestExplainByKarpenter: explain says how long the pod waits for a NodePool, without and with Karpenter's event that it
+// cannot place the pod, and without the right to read events.
+func TestExplainByKarpenter(t *testing.T) {
+	w := newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 1))
+	w.change = func(v *published.View) {
+		v.Capacity.Pools[0].Groups[0].ByEvent, v.Capacity.Pools[0].Groups[0].MinWait = true, karpenter.MaxWait
+	}
+	p := pod(held, 3*time.Minute, reported(3*time.Minute, sentenceOf(t, "PoolCanGrow")))
+	p.UID = "held"
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "event"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: p.UID},
+		Source: corev1.EventSource{Component: karpenter.Component}, Reason: "FailedScheduling", LastTimestamp: metav1.NewTime(date.Add(-2 * time.Minute))}
+	without, with := newServer(t, w.published(5*time.Second), p), newServer(t, w.published(5*time.Second), p, event)
+	all := []string{without.run("explain", held), with.run("explain", held)}
+	with.forbid("get /api/v1/namespaces/" + p.Namespace + "/events")
+	golden(t, "explain-karpenter", strings.Join(append(all, with.run("explain", held)), "\n"))
 }
 
 func TestExplainPod(t *testing.T) {

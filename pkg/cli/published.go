@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -203,8 +204,8 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 			e.readTenant(ctx, c, namespace)
 		}
 	}
-	if p.view.ReadsEvents() {
-		e.readAnswer(ctx, c)
+	if e.pod.UID != "" && e.pod.Spec.NodeName == "" && p.view.ReadsEvents() {
+		e.readRefusal(ctx, c)
 	}
 	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
 		var err error
@@ -214,19 +215,17 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	}
 }
 
-// readAnswer reads when Karpenter last wrote an event on the pod.
-func (e *explainer) readAnswer(ctx context.Context, c *cluster) {
+// readRefusal reads when Karpenter wrote that it cannot place the pod.
+func (e *explainer) readRefusal(ctx context.Context, c *cluster) {
 	list := &corev1.EventList{}
 	if err := c.list(ctx, list, e.pod.Namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(e.pod.UID)).String()}); err != nil {
-		e.note("it is unknown whether Karpenter has looked at the pod: %v", err)
+		e.note("it is unknown whether Karpenter can place the pod: %v", err)
 	}
-	var answered time.Time
+	var results []karpenter.Simulation
 	for i := range list.Items {
-		if _, at := karpenter.Answered(&list.Items[i]); at.After(answered) {
-			answered = at
-		}
+		results = append(results, karpenter.SimulationOf(&list.Items[i]))
 	}
-	e.request.Answered = func() time.Time { return answered }
+	e.request.RefusedAt = func(pod types.UID) time.Time { return karpenter.RefusedAt(pod, results) }
 }
 
 // readTenant reads the NetworkPolicies of the pod's namespace if `tenants` is true.

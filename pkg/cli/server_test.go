@@ -156,7 +156,7 @@ func selected(object runtime.Object, r *http.Request) bool {
 	case *corev1.Pod:
 		set["spec.schedulerName"] = x.Spec.SchedulerName
 	case *corev1.Event:
-		set["involvedObject.kind"] = x.InvolvedObject.Kind
+		set["involvedObject.kind"], set["involvedObject.uid"] = x.InvolvedObject.Kind, string(x.InvolvedObject.UID)
 	}
 	byField, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	return err == nil && byField.Matches(set)

@@ -35,7 +35,7 @@ func saidOf(message string) []nodegroups.Reason {
 // ask computes the gate's decision for the pod, and sets Pools to the decision on each pool.
 func (e *explainer) ask(pod *corev1.Pod) {
 	p, request := e.published, e.published.view.Request(pod, e.now)
-	request.AzureFiles, request.NotSelected, request.Tenant = e.request.AzureFiles, e.request.NotSelected, e.request.Tenant
+	request.AzureFiles, request.NotSelected, request.Tenant, request.RefusedAt = e.request.AzureFiles, e.request.NotSelected, e.request.Tenant, e.request.RefusedAt
 	e.request = request
 	decision := p.view.Decide(request, p.pools, e.now)
 	e.takeSaid(&decision)
@@ -229,6 +229,8 @@ func (e *explainer) addHolderChanges() {
 			by := e.graceOf(i, k, g)
 			switch {
 			case v.Verdict != verdictHolds || !g.Holds:
+			case by == declineGrace && e.published.view.Capacity.Pools[i].Groups[k].ByEvent:
+				e.change(Change{When: "Karpenter writes that it cannot place the pod", By: by}, Change{At: g.Until})
 			case !g.Until.IsZero():
 				e.change(Change{At: g.Until, By: by})
 			case by == declineGrace:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
@@ -88,9 +89,9 @@ type Request struct {
 	// DeclineKeys. The gate calls Declined only for node groups that can grow. nil means that no node group has
 	// declined such a pod.
 	Declined func() map[string]time.Time
-	// Answered returns when Karpenter last wrote an event on this pod; zero if never. The gate calls Answered only for
-	// node groups with ByEvent. nil means that the gate does not read events.
-	Answered func() time.Time
+	// RefusedAt returns when Karpenter wrote that it cannot place the pod; zero if it did not. The gate calls RefusedAt
+	// only for node groups with ByEvent. nil means that the gate does not read events.
+	RefusedAt func(pod types.UID) time.Time
 	// AzureFiles is the result of Volumes.AzureFiles for the pod.
 	AzureFiles bool
 	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.

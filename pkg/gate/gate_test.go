@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -91,7 +92,7 @@ func TestDecide(t *testing.T) {
 		stopped      bool          // the pod waits for something other than resources
 		ignored      time.Duration // ago
 		declined     time.Duration // how long ago the first pool declined another pod with the same key
-		answered     time.Duration // how long ago Karpenter wrote an event on the pod
+		refused      time.Duration // how long ago Karpenter wrote that it cannot place the pod
 		priority     int32
 		annotations  map[string]string
 		room         time.Duration // how long the pod still waits for old pods of its rollout
@@ -127,9 +128,9 @@ func TestDecide(t *testing.T) {
 		{name: "declined by one that needs longer", user: patient, system: full, unschedFor: 10 * minute, wantOpen: true, wantCode: "Open"},
 		{name: "not declined: no event on the pod", user: byEvent, system: full, unschedFor: 9 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
 		{name: "declined by silence", user: byEvent, system: full, unschedFor: 10 * minute, wantOpen: true, wantCode: "Open"},
-		{name: "declined after an event on the pod", user: byEvent, system: full, unschedFor: 5 * minute, answered: 5 * minute, wantOpen: true, wantCode: "Open"},
-		{name: "not declined: an event, and too short a wait", user: byEvent, system: full, unschedFor: 4 * minute, answered: minute, wantCode: "PoolCanGrow", wantUntil: minute},
-		{name: "not declined: the event is older than the wait", user: byEvent, system: full, unschedFor: 5 * minute, answered: 6 * minute, wantCode: "PoolCanGrow", wantUntil: 5 * minute},
+		{name: "declined after an event on the pod", user: byEvent, system: full, unschedFor: 5 * minute, refused: 5 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: an event, and too short a wait", user: byEvent, system: full, unschedFor: 4 * minute, refused: minute, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "not declined: the event is older than the wait", user: byEvent, system: full, unschedFor: 5 * minute, refused: 6 * minute, wantCode: "PoolCanGrow", wantUntil: 5 * minute},
 		{name: "not declined: an event on another of the kind", user: byEvent, system: full, declined: minute, wantCode: "PoolCanGrow"},
 		{name: "not declined: the other pool was given up lately", user: looked(full, minute), system: looked(canGrow, time.Hour), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "not declined: the pod waits for something else", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, stopped: true, wantCode: "PoolCanGrow"},
@@ -161,8 +162,8 @@ func TestDecide(t *testing.T) {
 				request.Declined = func() map[string]time.Time { return map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)} }
 				tc.user.Groups[0].LastChanged = ago(2 * time.Hour)
 			}
-			if tc.answered > 0 {
-				request.Answered = func() time.Time { return ago(tc.answered) }
+			if tc.refused > 0 {
+				request.RefusedAt = func(types.UID) time.Time { return ago(tc.refused) }
 			}
 			if tc.room != 0 {
 				request.Wait = Wait{Reason: ReasonRolloutTerminating, Until: now.Add(max(tc.room, 0))}

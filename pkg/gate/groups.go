@@ -220,7 +220,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 		return holds
 	}
 	wait := e.Pools.At(i).Graces.Decline
-	if !g.ByEvent || !e.answered() {
+	if !g.ByEvent || !e.refused() {
 		wait = max(wait, g.MinWait)
 	}
 	due := p.WaitedAt(e.clock, wait)
@@ -235,10 +235,10 @@ func (e *evaluation) growth(i, k int) Verdict {
 	return v
 }
 
-// answered reports whether the autoscaler has written an event on the pod since the pod began to wait. Events have whole
-// seconds.
-func (e *evaluation) answered() bool {
-	return e.req.Answered != nil && !e.req.Answered().Before(e.clock.Truncate(time.Second))
+// refused reports whether Karpenter has written that it cannot place the pod, since the pod began to wait. Events have
+// whole seconds.
+func (e *evaluation) refused() bool {
+	return e.req.RefusedAt != nil && !e.req.RefusedAt(e.req.Pod.UID).Before(e.clock.Truncate(time.Second))
 }
 
 // opened returns an open verdict with the reason and the detail.

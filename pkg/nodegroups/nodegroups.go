@@ -95,8 +95,8 @@ type GroupStatus struct {
 	BackingOff bool `json:"skipped,omitempty"`
 	// MinWait is the minimum time that a pod must wait before the group counts as declining the pod.
 	MinWait time.Duration `json:"minWait,omitempty"`
-	// ByEvent is set if the autoscaler writes an event on each pod that it looks at. After such an event, MinWait does
-	// not apply. The group declines only the pod itself, not all pods with the same key.
+	// ByEvent is set if the autoscaler writes an event on a pod that it cannot place. After this event, MinWait does not
+	// apply to the pod. The group declines each pod by itself, and not all pods with the same key.
 	ByEvent bool `json:"byEvent,omitempty"`
 	// Arriving is the number of ordered nodes of a Growing group that have no Node object yet. It is for display only.
 	// The gate reads State instead.

@@ -61,6 +61,9 @@ func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	if n > 0 && pauses[n-1].To.IsZero() {
 		return pauses
 	}
+	if n > 0 && pauses[n-1].To.After(from) { // WaitedAt would count the time twice
+		from = pauses[n-1].To
+	}
 	return append(slices.Clone(pauses[max(0, n+1-maxOutages):]), Outage{From: from})
 }
 

@@ -136,7 +136,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.NoRoomSince":        "the pod's condition, or waits",
 		"Request.IgnoredUntil":       "waits",
 		"Request.Declined":           "declines",
-		"Request.Answered":           "the API: Karpenter's events on the pod",
+		"Request.RefusedAt":          "the API: Karpenter's events on the pod",
 		"Request.AzureFiles":         "the API: the volumes that the pod claims",
 		"Request.NotSelected":        "the API: the pod's namespace",
 		"Request.Tenant":             "the API: the pod's namespace and its NetworkPolicies",

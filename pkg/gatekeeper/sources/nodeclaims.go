@@ -57,7 +57,7 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {
-			c.logger.Info("The scheduler may not list and watch NodeClaims, so it does not notice failed launches. It notices only after declineGrace that a NodePool declines a pod", "err", err)
+			c.logger.Info("The scheduler may not list and watch NodeClaims, so it does not notice failed launches. A NodePool whose launches fail then declines a pod only after 5 minutes", "err", err)
 		})
 	}
 }

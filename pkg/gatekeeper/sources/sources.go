@@ -68,7 +68,7 @@ type Sources struct {
 	statusID    string // namespace/name
 	nodePools   []*nodePool
 	lease       *lease                    // Karpenter's Lease; nil if no pool names a NodePool
-	answers     cache.SharedIndexInformer // Karpenter's events on pods; nil if they are not read
+	simulations cache.SharedIndexInformer // Karpenter's events on pods; nil if they are not read
 	warned      map[string]bool           // node groups that no pool owns and that were logged
 	// told has the time of each source's last observed change. Goroutines other than the gatekeeper's loop also read
 	// told.
@@ -181,7 +181,7 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 			return nil, err
 		}
 		if !config.Args.Tenants { // tenants may write events
-			if err = s.watchAnswers(ctx, config); err != nil {
+			if err = s.watchSimulations(ctx, config); err != nil {
 				return nil, err
 			}
 		}

@@ -31,7 +31,7 @@ var (
 	reasonBehind       = nodegroups.Reason{Code: "StatusBehind", Sentence: "the pool's NodePool lost a node that its status may still count"}
 	reasonFailing      = nodegroups.Reason{Code: "LaunchFailing", Sentence: "the pool's NodePool fails to launch nodes and tries again"}
 	reasonLaunchFails  = nodegroups.Reason{Code: "LaunchFailed", Sentence: "the pool's NodePool has failed to launch nodes for backoffGrace"}
-	reasonSilent       = nodegroups.Reason{Code: "KarpenterSilent", Sentence: "Karpenter has stopped renewing its Lease"}
+	reasonDead         = nodegroups.Reason{Code: "KarpenterDead", Sentence: "Karpenter has stopped renewing its Lease"}
 	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
@@ -39,6 +39,8 @@ var (
 type Memory struct {
 	// Outages are the periods in which the NodePool could not be read, or in which Karpenter did not use it.
 	Outages []nodegroups.Outage `json:"pauses,omitempty"`
+	// Renewed is when Karpenter's Lease was last seen to be renewed, if this is too long ago; zero otherwise.
+	Renewed time.Time `json:"renewed,omitzero"`
 	// Present is the number of the NodePool's nodes that are not being removed. Ordered is the largest number of
 	// ordered nodes since Present last changed.
 	Present int64 `json:"present"`
@@ -60,10 +62,11 @@ type Tracker struct {
 	nodePool *nodePool
 	own      []*corev1.Node // the NodePool's nodes
 	left     time.Time      // when a node of the NodePool was last seen to be removed
-	// renewed is when Karpenter's Lease was last seen to be renewed, and silentAt is when the Lease is too old if it is
-	// not renewed again. Both are zero without a Lease.
-	renewed, silentAt time.Time
-	memory            Memory
+	// renewed is when Karpenter's Lease was last seen to be renewed; zero if it never was. A Lease of the age staleAfter
+	// is too old.
+	renewed    time.Time
+	staleAfter time.Duration
+	memory     Memory
 }
 
 var _ nodegroups.Source = &Tracker{}
@@ -115,9 +118,13 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	switch {
 	case n.unused().Code != "":
 		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
-	case t.silent(now):
-		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, t.renewed)
+	case t.dead(now):
+		if !t.renewed.IsZero() {
+			t.memory.Renewed = t.renewed
+		}
+		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, t.memory.Renewed)
 	default:
+		t.memory.Renewed = time.Time{}
 		t.memory.Outages = nodegroups.OutageEnded(t.memory.Outages, now)
 	}
 	before := t.own
@@ -199,31 +206,34 @@ func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceS
 	g := nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
 	if t.problem.Code == "" {
 		g = t.groupStatus(nodes, now)
-		if t.silent(now) && g.State == nodegroups.CanGrow { // a dead Karpenter adds no nodes, but a NodePool at its limits stays Full
-			g.State, g.Reason, g.Until = nodegroups.Unknown, reasonSilent.With("NodePool %s: last renewed at %s", g.Name, t.renewed.UTC().Format(time.RFC3339)), time.Time{}
-		} else if g.State == nodegroups.CanGrow {
-			j.Until = t.silentAt
+		if g.State == nodegroups.CanGrow && t.dead(now) { // a NodePool at its limits stays Full
+			g.State, g.Reason, g.Until = nodegroups.Unknown, reasonDead.With("NodePool %s: last renewed at %s", g.Name, t.memory.Renewed.UTC().Format(time.RFC3339)), time.Time{}
 		}
 	}
 	j.Groups = []nodegroups.GroupStatus{g}
 	return j.Summarized()
 }
 
-// ObserveLease records when Karpenter's Lease was last seen to be renewed. renewed is zero if there is no Lease. A Lease
-// that is not renewed for staleAfter shows that Karpenter is dead. Callers must call ObserveLease before Observe.
+// ObserveLease records when Karpenter's Lease was last seen to be renewed; zero if it never was. A Lease that is not
+// renewed for staleAfter shows that Karpenter is dead. Callers must call ObserveLease before Observe.
 func (t *Tracker) ObserveLease(renewed time.Time, staleAfter time.Duration) {
-	if t.renewed, t.silentAt = renewed, renewed.Add(staleAfter); renewed.IsZero() {
-		t.silentAt = time.Time{}
-	}
+	t.renewed, t.staleAfter = renewed, staleAfter
 }
 
-// silent reports whether Karpenter has not renewed its Lease for too long.
-func (t *Tracker) silent(now time.Time) bool { return !t.silentAt.IsZero() && !now.Before(t.silentAt) }
+// dead reports whether Karpenter has not renewed its Lease for too long. A new leader that has not seen a renewal goes
+// by what the last leader published.
+func (t *Tracker) dead(now time.Time) bool {
+	renewed := t.renewed
+	if renewed.IsZero() {
+		renewed = t.memory.Renewed
+	}
+	return !renewed.IsZero() && now.Sub(renewed) >= t.staleAfter
+}
 
 func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.GroupStatus {
 	n := t.nodePool
 	g := nodegroups.GroupStatus{
-		Name: n.Metadata.Name, Members: nodes, LastScaleUp: t.memory.LastScaleUp, Open: true, MinWait: Silence, ByEvent: true,
+		Name: n.Metadata.Name, Members: nodes, LastScaleUp: t.memory.LastScaleUp, Open: true, MinWait: MaxWait, ByEvent: true,
 		New:     &nodegroups.NewNodes{Choices: n.choices(), Taints: nodegroups.LastingTaints(n.Spec.Template.Spec.Taints)},
 		Version: n.version(),
 	}

@@ -224,11 +224,9 @@ func TestLease(t *testing.T) {
 		}
 		return s
 	}
-	if s := look(10, 8, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits"); !s.Until.Equal(at(188)) {
-		t.Errorf("it is looked at again at %v", s.Until)
-	}
+	look(10, 8, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits")
 	look(187, 8, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits")
-	s := look(188, 8, `{cpu: 4}`, nodegroups.Unknown, "KarpenterSilent")
+	s := look(188, 8, `{cpu: 4}`, nodegroups.Unknown, "KarpenterDead")
 	if diff := cmp.Diff([]nodegroups.Outage{{From: at(8)}}, s.Outages); diff != "" {
 		t.Errorf("outages (-want,+got):\n%s", diff)
 	}
@@ -237,31 +235,52 @@ func TestLease(t *testing.T) {
 	if diff := cmp.Diff([]nodegroups.Outage{{From: at(8), To: at(200)}}, s.Outages); diff != "" {
 		t.Errorf("outages (-want,+got):\n%s", diff)
 	}
-	tracker.ObserveLease(time.Time{}, 3*time.Minute) // there is no Lease
-	if s := tracker.Status(nil, at(10000)); s.State != nodegroups.CanGrow || !s.Until.IsZero() {
-		t.Errorf("without a Lease: %+v", s)
+	look(380, 200, `{cpu: 4}`, nodegroups.Unknown, "KarpenterDead")
+	next := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches()) // a new leader that has seen no renewal
+	next.Restore(tracker.Memory(), at(390))
+	next.ObserveLease(time.Time{}, 3*time.Minute)
+	must.NoError(t, next.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4}`), nil, at(390)))
+	if s := next.Status(nil, at(390)); s.Reason.Code != "KarpenterDead" || !s.Outages[1].To.IsZero() {
+		t.Errorf("the next leader has %+v", s)
+	}
+	tracker = next
+	look(400, 400, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits")
+	if m := tracker.Memory(); !m.Renewed.IsZero() {
+		t.Errorf("it is published that Karpenter is dead since %v", m.Renewed)
 	}
 }
 
-// TestAnswered: only Karpenter's own events, on pods, that follow a simulation show that Karpenter looked at a pod.
-func TestAnswered(t *testing.T) {
-	event := func(kind, reason, source string) *corev1.Event {
+// TestRefusedAt: Karpenter's own event on the pod says that it cannot place the pod, unless it found a node later.
+func TestRefusedAt(t *testing.T) {
+	event := func(kind, reason, source string, minutes int) *corev1.Event {
 		return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: kind, UID: "u"}, Reason: reason, Source: corev1.EventSource{Component: source},
-			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(start)}, LastTimestamp: metav1.NewTime(start.Add(time.Minute))}
+			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(start)}, LastTimestamp: metav1.NewTime(start.Add(time.Duration(minutes) * time.Minute))}
 	}
+	failed := event("Pod", "FailedScheduling", "karpenter", 1)
 	for _, tc := range []struct {
-		event *corev1.Event
-		want  string
+		name   string
+		events []*corev1.Event
+		want   time.Duration // after start; 0: it is not refused
 	}{
-		{event("Pod", "FailedScheduling", "karpenter"), "u"},
-		{event("Pod", "Nominated", "karpenter"), "u"},
-		{event("Pod", "FailedScheduling", "pool-priority-scheduler"), ""},
-		{event("Pod", "Evicted", "karpenter"), ""},
-		{event("Node", "Nominated", "karpenter"), ""},
+		{"failed", []*corev1.Event{failed}, time.Minute},
+		{"failed twice", []*corev1.Event{event("Pod", "FailedScheduling", "karpenter", 6), failed}, 6 * time.Minute},
+		{"a node was found", []*corev1.Event{event("Pod", "Nominated", "karpenter", 1)}, 0},
+		{"a node was found later", []*corev1.Event{failed, event("Pod", "Nominated", "karpenter", 2)}, 0},
+		{"a node was found before", []*corev1.Event{event("Pod", "Nominated", "karpenter", 0), failed}, time.Minute},
+		{"another scheduler's", []*corev1.Event{event("Pod", "FailedScheduling", "pool-priority-scheduler", 1)}, 0},
+		{"another event", []*corev1.Event{event("Pod", "Evicted", "karpenter", 1)}, 0},
+		{"on a node", []*corev1.Event{event("Node", "FailedScheduling", "karpenter", 1)}, 0},
 	} {
-		pod, at := Answered(tc.event)
-		if string(pod) != tc.want || tc.want != "" && !at.Equal(start.Add(time.Minute)) {
-			t.Errorf("%s of %s by %s: %q at %v", tc.event.Reason, tc.event.InvolvedObject.Kind, tc.event.Source.Component, pod, at)
+		var results []Simulation
+		for _, e := range tc.events {
+			results = append(results, SimulationOf(e))
+		}
+		var want time.Time
+		if tc.want > 0 {
+			want = start.Add(tc.want)
+		}
+		if got := RefusedAt("u", results); !got.Equal(want) || !RefusedAt("v", results).IsZero() {
+			t.Errorf("%s: %v, want %v", tc.name, got, want)
 		}
 	}
 }
@@ -361,7 +380,7 @@ func TestVersion(t *testing.T) {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 		must.NoError(t, tracker.Observe(object(t, spec, resources), nil, start))
 		g := tracker.Status(nil, start).Groups[0]
-		if !g.Open || g.MinWait != Silence || !g.ByEvent || g.Name != "default" {
+		if !g.Open || g.MinWait != MaxWait || !g.ByEvent || g.Name != "default" {
 			t.Errorf("open %v, minWait %v, name %q", g.Open, g.MinWait, g.Name)
 		}
 		return g.Version

@@ -310,8 +310,9 @@ type Capacity struct {
 	// read it, a dead Karpenter is not noticed.
 	KarpenterLease string `json:"karpenterLease,omitempty"`
 
-	// StaleAfter is how long the autoscaler's status, or Karpenter's Lease, may stay unchanged before its pools are
-	// Unknown. The cluster autoscaler writes the status about every 10 s. Karpenter renews the Lease every 2 s.
+	// StaleAfter is how long the autoscaler's status may stay unchanged before the pools in the status are Unknown, and
+	// how long Karpenter's Lease may stay unchanged before its NodePools are Unknown. The cluster autoscaler writes the
+	// status about every 10 s. Karpenter renews the Lease every 2 s.
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 
 	// UnknownGrace is how long an Unknown node group keeps the gate closed before the group counts as Full. While a
@@ -327,8 +328,8 @@ type Capacity struct {
 	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
 
 	// DeclineGrace is how long a pod is unschedulable before a node group that could grow, but does not, declines the
-	// pod. The cluster autoscaler must also complete four loops. Karpenter must also write an event on the pod, or be
-	// silent for 5 min. A static pool declines the pod after the longer of `provisionGrace` and `declineGrace`.
+	// pod. The cluster autoscaler must also complete four loops. Karpenter must also write that it cannot place the
+	// pod, or 5 min must pass. A static pool declines the pod after the longer of `provisionGrace` and `declineGrace`.
 	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
 
 	// NewPodDelay is the value of the autoscaler's `--new-pod-scale-up-delay`. The autoscaler ignores pods younger than

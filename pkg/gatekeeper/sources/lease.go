@@ -1,0 +1,75 @@
+package sources
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// lease watches the Lease of Karpenter.
+type lease struct {
+	config  *Config
+	overdue *time.Timer               // calls Changed when the Lease is too old
+	renewed atomic.Pointer[time.Time] // when the Lease was last seen to be renewed; nil if it never was
+}
+
+// watchLease starts to watch the Lease. The right to read the Lease is optional.
+func watchLease(ctx context.Context, config *Config) (*lease, error) {
+	id := config.Args.Capacity.KarpenterLease
+	namespace, name, err := cache.SplitMetaNamespaceKey(id)
+	if err != nil {
+		return nil, fmt.Errorf("capacity.karpenterLease: %w", err)
+	}
+	l := &lease{config: config, overdue: time.AfterFunc(time.Hour, config.Changed)}
+	l.overdue.Stop()
+	informer := coordinationinformers.NewFilteredLeaseInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
+	err = logRefusal(informer, "The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead")
+	if err == nil {
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { l.see(time.Time{}, obj) },
+			UpdateFunc: func(before, obj any) { l.see(renewTime(before), obj) },
+			DeleteFunc: func(any) { l.renewed.Store(nil); l.config.Changed() },
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watching Lease %s: %w", id, err)
+	}
+	go informer.RunWithContext(ctx)
+	return l, nil
+}
+
+func renewTime(obj any) time.Time {
+	if l, ok := obj.(*coordinationv1.Lease); ok && l.Spec.RenewTime != nil {
+		return l.Spec.RenewTime.Time
+	}
+	return time.Time{}
+}
+
+// see processes the Lease. before is the time of the renewal before; zero if the scheduler sees the Lease for the first
+// time. The Lease then counts only if it is not too old, because a Karpenter that was removed leaves its Lease behind.
+// Karpenter renews the Lease every 2 s, so a renewal calls Changed only if the Lease was too old.
+func (l *lease) see(before time.Time, obj any) {
+	at, now, stale := renewTime(obj), l.config.Now(), l.config.Args.Capacity.StaleAfter.Duration
+	if at.Equal(before) || before.IsZero() && now.Sub(at) >= stale {
+		return
+	}
+	last := l.last()
+	l.renewed.Store(&now)
+	l.overdue.Reset(stale)
+	if now.Sub(last) >= stale {
+		l.config.Changed()
+	}
+}
+
+// last returns when the Lease was last seen to be renewed; zero if it never was, or if there is no Lease.
+func (l *lease) last() time.Time {
+	if at := l.renewed.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
