@@ -41,7 +41,9 @@ func until(t *testing.T, what string, holds func() bool) {
 func watches(t *testing.T, client *fake.Clientset, resource string) {
 	t.Helper()
 	until(t, "a watch of "+resource, func() bool {
-		return slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "watch" && a.GetResource().Resource == resource })
+		return slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool {
+			return a.GetVerb() == "watch" && a.GetResource().Resource == resource
+		})
 	})
 	time.Sleep(10 * time.Millisecond)
 }
