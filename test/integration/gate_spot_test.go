@@ -1,0 +1,52 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/referee"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// TestSpot: with overlays/aks-spot, spot VMs are filled first, then on-demand VMs. Ordered spot VMs that do not come hold
+// pods only for the spot pool's provisionGrace. A pod that does not tolerate the spot taint never waits for spot VMs.
+func TestSpot(t *testing.T) {
+	t.Parallel()
+	const key = "kubernetes.azure.com/scalesetpriority"
+	spot := vms("spotpool", "user", 1, 1, 3, 20)
+	spot.Labels = map[string]string{key: "spot"}
+	spot.Taints = []corev1.Taint{{Key: key, Value: "spot", Effect: corev1.TaintEffectNoSchedule}}
+	spot.BootDelay = metav1.Duration{Duration: time.Hour}
+	e := start(t, fast(), spot, vms("userpool", "user", 1, 1, 1, 10))
+	const grace = 15 * time.Second
+	config := replaced(t, root+"/manifests/overlays/aks-spot/config.yaml", "capacity: {provisionGrace: 5m}", "capacity: {provisionGrace: 15s, declineGrace: 5s}")
+	e.control(config)
+	isSpot := func(n *corev1.Node) bool { return n.Labels[key] == "spot" }
+	e.schedule(config, referee.Tier{Name: "spot", Max: 1, Owns: isSpot}, referee.Tier{Name: "on-demand", Max: 1, Owns: func(n *corev1.Node) bool {
+		return n.Labels[devcluster.ModeLabel] == "user" && !isSpot(n)
+	}}, suite.VirtualTier())
+	e.waitGated(true)
+	tolerates := func(t *corev1.PodTemplateSpec) {
+		t.Spec.Tolerations = append(t.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpEqual, Value: "spot", Effect: corev1.TaintEffectNoSchedule})
+	}
+	began := time.Now()
+	e.Create(suite.Deployment("web", 9, "500m", tolerates)) // each VM has room for 4; two more spot VMs are ordered and do not come
+	e.Eventually(90*time.Second, func() string {
+		got := e.Placed("web")
+		if got["aci"] > 0 && time.Since(began) < grace {
+			t.Fatalf("burst after %v, before the ordered spot VMs were late", time.Since(began))
+		}
+		if !suite.Equal(got, map[string]int{"spotpool": 4, "userpool": 4, "aci": 1}) {
+			return fmt.Sprintf("%v; %s", got, e.Said("web"))
+		}
+		return ""
+	})
+	t.Logf("the last pod burst after %v", time.Since(began).Round(time.Second))
+	e.Create(suite.Deployment("plain", 1, "500m"))
+	e.Lands(10*time.Second, "plain", map[string]int{"aci": 1})
+}
