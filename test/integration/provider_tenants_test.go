@@ -1,0 +1,75 @@
+package integration
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/test/devcluster/azure"
+	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// TestRefusedTenant: a tenant whose pods the provider refuses does not keep other tenants' pods off the burst pool: pods
+// larger than all that ran, images whose names look like the provider's codes, and errors that nobody knows.
+func TestRefusedTenant(t *testing.T) {
+	t.Parallel()
+	e := startRefusing(t)
+	region := e.VirtualNode.Azure()
+	e.Create(suite.Deployment("web", 4, "1")) // the VM has room for two
+	e.Eventually(time.Minute, func() string { return e.runs("web", 2) })
+	must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}}, metav1.CreateOptions{}))
+	const image = "evil.example/429-TooManyRequests:Unauthorized-InvalidAuthenticationToken-QuotaExceeded"
+	isMallory := func(s azure.Spec) bool { return s.Namespace == "mallory" }
+	for i, tc := range []struct {
+		name       string
+		cpu, image string
+		refusal    azure.Refusal
+	}{
+		{"too large for the region", "30", "image", azure.Refusal{Status: http.StatusConflict, Code: azure.CodeStockout, Match: func(s azure.Spec) bool { return s.Cores() > 8 }}},
+		{"an image that is not there", "1", image, azure.Refusal{Status: http.StatusBadRequest, Code: "InaccessibleImage", Match: isMallory,
+			Message: "The image '" + image + "' in container group 'mallory' is not accessible. Please check the image and registry credential."}},
+		{"a registry that fails", "1", image, azure.Refusal{Status: http.StatusConflict, Code: "RegistryErrorResponse", Match: isMallory,
+			Message: "An error response is received from the docker registry 'evil.example'. Please retry later: '" + image + "'"}},
+		{"an unknown code", "1", "image", azure.Refusal{Status: http.StatusTeapot, Code: "Teapot", Message: "short and stout: 'TooManyRequests'", Match: isMallory}},
+	} {
+		region.RefuseWith(tc.refusal)
+		refused := len(region.Puts())
+		for k := range 3 { // three workloads of the tenant
+			d := suite.Deployment(fmt.Sprintf("m-%d-%d", i, k), 2, tc.cpu, func(p *corev1.PodTemplateSpec) {
+				p.Spec.Containers[0].Image = tc.image
+				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(tc.cpu)
+				p.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
+			})
+			d.Namespace = "mallory"
+			must.Do(t)(e.Client.AppsV1().Deployments("mallory").Create(e.ctx, d, metav1.CreateOptions{}))
+		}
+		e.Eventually(time.Minute, func() string {
+			if n := len(region.Puts()) - refused; n < 2 {
+				return fmt.Sprintf("%s: %d pods reached the provider", tc.name, n)
+			}
+			return ""
+		})
+		began := time.Now()
+		e.Scale("web", int32(5+i))
+		e.Eventually(30*time.Second, func() string {
+			if said := e.runs("web", 3+i); said != "" {
+				return tc.name + ": " + said
+			}
+			return ""
+		})
+		state := must.Get(e.published())(t)
+		if b := state.BurstPools[0]; b.State != breaker.Open {
+			t.Errorf("%s: the pool is %s: %s %s", tc.name, b.State, b.Code, b.Message)
+		}
+		t.Logf("%s: another tenant's pod ran after %v; %s", tc.name, time.Since(began).Round(100*time.Millisecond), strings.Join(strings.Fields(fmt.Sprint(e.Placed("web"))), " "))
+		must.NoError(t, e.Client.AppsV1().Deployments("mallory").DeleteCollection(e.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	}
+}
