@@ -181,7 +181,9 @@ func TestHalfOpen(t *testing.T) {
 			t.Errorf("the pool is not closed for the namespace: %+v", j.Closings)
 		}
 		s.refuse(s.bound("other/web/1"), refusal.Unknown)
-		s.is(Refusing)
+		if j := s.is(HalfOpen); len(j.Closings) != 2 {
+			t.Errorf("the pool is not closed for both namespaces: %+v", j.Closings)
+		}
 	})
 	t.Run("refused for nothing", func(t *testing.T) {
 		s, probe := probing(t)
@@ -249,7 +251,7 @@ func TestHalfOpenWithoutPods(t *testing.T) {
 }
 
 // TestOneImageDoesNotClose: failures that a pod may have caused itself close the pool only if pods in two namespaces
-// fail and no pod starts in between.
+// fail, the pool is not closed for one of these namespaces, and no pod starts in between.
 func TestOneImageDoesNotClose(t *testing.T) {
 	s := newScript(t)
 	for i := range 5 {
@@ -258,7 +260,11 @@ func TestOneImageDoesNotClose(t *testing.T) {
 	}
 	s.is(Open)
 	s.refuse(s.bound("other/web/1"), refusal.Unknown)
-	if j := s.is(Refusing); j.Code != "CodeUnknown" {
+	if j := s.is(Open); len(j.Closings) != 1 {
+		t.Errorf("it is %+v", j)
+	}
+	s.refuse(s.bound("third/web/1"), refusal.Unknown)
+	if j := s.is(Refusing); j.Code != "CodeUnknown" || len(j.Closings) != 3 {
 		t.Errorf("it is %+v", j)
 	}
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -237,6 +238,12 @@ func (h *history) running(k int) (sum Size) {
 	return sum
 }
 
+// closing is how often the pool was closed for a namespace, and when the last time ends.
+type closing struct {
+	times         int
+	newest, until time.Time
+}
+
 // verdict is the expected state of the pool after a step.
 type verdict struct {
 	state State
@@ -248,18 +255,42 @@ func (h *history) verdicts() []verdict {
 	var all []verdict
 	state, rest := Open, time.Duration(0)
 	var until, closed, probed, shut time.Time
+	closings := map[string]closing{} // by namespace
+	closeFor := func(k, least int, failures []Failure, match func(Failure) bool) {
+		counts := map[string]int{}
+		for _, f := range failures {
+			if match(f) && f.Bound.After(closings[f.Namespace].newest) {
+				counts[f.Namespace]++
+			}
+		}
+		for namespace, n := range counts {
+			if c := closings[namespace]; n >= least || c.times > 0 {
+				pause := min(h.rules.FirstBackoff<<c.times, h.rules.MaxBackoff)
+				closings[namespace] = closing{c.times + 1, h.newest(k), h.steps[k].at.Add(pause)}
+			}
+		}
+	}
 	for k, s := range h.steps {
+		if s.pod != nil && s.pod.Started && s.pod.Bound.After(closings[s.pod.Namespace].newest) {
+			delete(closings, s.pod.Namespace)
+		}
+		maps.DeleteFunc(closings, func(_ string, c closing) bool { return s.at.Sub(c.until) >= h.rules.Evidence })
 		failures := h.failures(k)
 		ofPool, alone, namespaces, ofProbe, probes := 0, false, map[string]bool{}, false, map[string]bool{}
 		for _, f := range failures {
-			namespaces[f.Namespace] = true
+			counts := f.Cause == refusal.PoolError || closings[f.Namespace].times == 0
+			if counts {
+				namespaces[f.Namespace] = true
+			}
 			if f.Cause == refusal.PoolError {
 				ofPool++
 				_, _, gone := h.seen(f.UID, k)
 				alone = alone || !gone && s.at.Sub(f.At) >= h.rules.Alone
 			}
 			if f.Bound.After(probed) {
-				probes[f.Namespace] = true
+				if counts {
+					probes[f.Namespace] = true
+				}
 				ofProbe = ofProbe || f.Cause == refusal.PoolError || len(probes) > 1
 			}
 		}
@@ -270,6 +301,9 @@ func (h *history) verdicts() []verdict {
 		case state == Open && (ofPool > 1 || alone || len(namespaces) > 1):
 			rest = h.rules.FirstBackoff
 			state, until, closed, shut = Refusing, s.at.Add(rest), h.newest(k), s.at
+			closeFor(k, 1, failures, func(f Failure) bool { return f.Cause != refusal.PoolError })
+		case state == Open:
+			closeFor(k, 2, failures, func(Failure) bool { return true })
 		case state == Refusing && !s.at.Before(until):
 			state, probed = HalfOpen, h.newest(k)
 		case state == HalfOpen && ofProbe:
@@ -278,6 +312,8 @@ func (h *history) verdicts() []verdict {
 		case state == HalfOpen && len(failures) == 0 && s.at.Sub(shut) >= h.rules.Evidence:
 			state = Open
 			h.expired++
+		case state == HalfOpen:
+			closeFor(k, 1, failures, func(f Failure) bool { return f.Bound.After(probed) })
 		}
 		v := verdict{state: state}
 		if state == Refusing {

@@ -25,6 +25,7 @@ func (b *Breaker) Status(now time.Time) Status {
 		if b.refuses(now) {
 			b.since = now
 			b.close(now, func(Failure) bool { return true })
+			b.closeNamespaces(1, func(f Failure) bool { return f.Cause != refusal.PoolError }, now)
 		} else {
 			b.closeNamespaces(2, func(Failure) bool { return true }, now)
 		}
@@ -88,11 +89,12 @@ func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.cause == 
 
 // refuses reports whether an Open pool must become Refusing. It must if two pods had a pool error, if one pod's pool
 // error is older than Rules.Alone, or if pods in two namespaces failed. Other failures in a single namespace are not
-// enough, because they may have a local cause, such as a mistyped image (closeNamespaces).
+// enough, because they may have a local cause, such as a mistyped image (closeNamespaces). Nor do they count in a
+// namespace for which the pool is closed, so that a tenant with two namespaces cannot close the pool again and again.
 func (b *Breaker) refuses(now time.Time) bool {
 	ofPool, namespaces := 0, map[string]bool{}
 	for _, f := range b.failures {
-		namespaces[f.Namespace] = true
+		b.countNamespace(namespaces, f)
 		if f.Cause != refusal.PoolError {
 			continue
 		}
@@ -102,6 +104,14 @@ func (b *Breaker) refuses(now time.Time) bool {
 		}
 	}
 	return ofPool >= 2 || len(namespaces) >= 2
+}
+
+// countNamespace adds the failure's namespace, unless the failure has no pool error and the pool is closed for the
+// namespace.
+func (b *Breaker) countNamespace(namespaces map[string]bool, f Failure) {
+	if f.Cause == refusal.PoolError || b.closings[Scope{Namespace: f.Namespace}].Times == 0 {
+		namespaces[f.Namespace] = true
+	}
 }
 
 // expires reports whether a half-open pool becomes Open at the time now because all its failures are too old.
@@ -126,7 +136,7 @@ func (b *Breaker) trialFails() bool {
 		if !b.ofTrial(f) {
 			continue
 		}
-		if namespaces[f.Namespace] = true; f.Cause == refusal.PoolError {
+		if b.countNamespace(namespaces, f); f.Cause == refusal.PoolError {
 			return true
 		}
 	}
