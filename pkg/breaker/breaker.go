@@ -139,7 +139,7 @@ type Status struct {
 	Failed  int    `json:"failed,omitempty"`
 	// Starting counts the pods on the pool's nodes that may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates has the templates that are ineligible because of a pod error. The map key is the alike.Template key.
+	// Templates has the templates that are ineligible because of a pod error, by the key that alike.Template returns.
 	Templates map[string]Template `json:"templates,omitempty"`
 	// Closings has the pods for which the pool is closed although it may be Open.
 	Closings []Closing `json:"closings,omitempty"`

@@ -97,8 +97,8 @@ func spentIn(t *testing.T, namespace string) *world {
 	return w
 }
 
-// TestExplainByKarpenter: explain says how long the pod waits for a NodePool, without and with Karpenter's event that it
-// cannot place the pod, and without the right to read events.
+// TestExplainByKarpenter: explain says how long the pod waits for a NodePool, without and with Karpenter's event that
+// it cannot place the pod, and without the right to read events.
 func TestExplainByKarpenter(t *testing.T) {
 	w := newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 1))
 	w.change = func(v *published.View) {

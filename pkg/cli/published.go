@@ -189,7 +189,8 @@ func (e *explainer) readPlace(ctx context.Context, c *cluster) {
 	e.Pool, e.placed = e.published.poolOf(e.pod, nodes)
 }
 
-// readFacts reads the pod's namespace and volumes if the gate's decision depends on them.
+// readFacts reads the objects that the gate's decision depends on: the pod's namespace with its NetworkPolicies, the
+// pod's events, and its volumes.
 func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	p := e.published
 	if p.pools.SelectsNamespaces() {

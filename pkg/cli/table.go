@@ -65,8 +65,8 @@ func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
 func text(s string) cell { return cell{text: s} }
 
-// write prints the table. Columns are two spaces apart, and no line ends with a space. The last column may have any
-// width.
+// write prints the table. Columns are two spaces apart, and no line ends with a space. All columns except the last are
+// padded to the width of their longest cell.
 func (t *table) write(w io.Writer, headers bool, paint painter) {
 	var header []cell
 	for _, c := range t.columns {

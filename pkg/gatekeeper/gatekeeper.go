@@ -101,7 +101,8 @@ type Gatekeeper struct {
 	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
 	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried
 
-	// Other goroutines may use override.Current, sources.Changes and sources.RefusedAt. Only the loop uses the rest of these fields.
+	// Other goroutines may use override.Current, sources.Changes and sources.RefusedAt. Only the loop uses the rest of
+	// these fields.
 	sources  *sources.Sources
 	override *sources.Override
 	loop     loop

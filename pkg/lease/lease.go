@@ -19,7 +19,8 @@ var ErrNotLeading = errors.New("this scheduler's lease has expired: another sche
 // Leadership tracks the lease of this process. If a process or its machine is paused for longer than the lease lasts,
 // the process resumes with a stale cache. Leader election notices the lost lease only later. Until then, the process
 // could bind pods to nodes that another leader has filled meanwhile. Therefore the process binds pods only before its
-// lease expires. It never renews an expired lease, and has to restart. Bound of a nil Leadership sets no limit.
+// lease expires. Once its lease has expired, the process never renews it. To lead again, the process has to restart.
+// Bound of a nil Leadership sets no limit.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context

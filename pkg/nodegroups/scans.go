@@ -7,9 +7,9 @@ import (
 
 // Scans shows for which pending pods the autoscaler has had enough time to scale up.
 type Scans struct {
-	// ScannedBefore is the earliest possible start of the last four quiet loops of one autoscaler process; zero if
-	// there were fewer than four. In a quiet loop, no group was scaled up or began to fail. All four loops scanned
-	// every pod that began to wait before ScannedBefore.
+	// ScannedBefore is a time before which the first of the last four quiet loops cannot have begun. It is zero until
+	// the current autoscaler process has run four whole quiet loops. In a quiet loop, no group was scaled up or began
+	// to fail. All four loops scanned every pod that began to wait before ScannedBefore.
 	ScannedBefore time.Time `json:"looked,omitzero"`
 	// Uncounted is set if the source does not show the autoscaler's loops. In that case, the scheduler considers only
 	// for how long a pod has waited.

@@ -25,7 +25,7 @@ func (pl *PoolPriority) checkProfile() error {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)
 	case i != n-1:
-		complain("%s must be the last preFilter plugin, and %s comes after it: put %s last under multiPoint, and enable neither plugin under preFilter, because that changes the order",
+		complain("%s must be the last preFilter plugin, but %s runs after it: put %s last under multiPoint, and do not list the two plugins under preFilter, because a preFilter entry changes the order",
 			Name, plugins.PreFilter.Enabled[n-1].Name, Name)
 	}
 	if find(plugins.Filter, Name) != 0 {

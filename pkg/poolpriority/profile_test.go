@@ -20,7 +20,7 @@ func TestProfile(t *testing.T) {
 		{"as shipped", func(*schedconfig.KubeSchedulerConfiguration, *schedconfig.Plugins) {}, ""},
 		{"not last among the PreFilters", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.PreFilter.Enabled = []schedconfig.Plugin{ours}
-		}, "comes after it: put PoolPriority last under multiPoint, and enable neither plugin under preFilter"},
+		}, "runs after it: put PoolPriority last under multiPoint, and do not list the two plugins under preFilter"},
 		{"another one under preFilter", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.MultiPoint.Disabled = append(p.MultiPoint.Disabled, schedconfig.Plugin{Name: names.NodePorts})
 			p.MultiPoint.Enabled = slices.DeleteFunc(p.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.NodePorts })

@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// maxNodes bounds how many nodes a narrowed cycle filters and scores. kube-scheduler's constant minFeasibleNodesToFind
-// has the same value.
+// maxNodes is how many feasible nodes the search looks for. kube-scheduler then filters and scores only these nodes.
+// Its constant minFeasibleNodesToFind has the same value.
 const maxNodes = 100
 
 // search looks for feasible nodes for one pod.

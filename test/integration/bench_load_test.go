@@ -201,8 +201,8 @@ func (l *busy) churn(ctx context.Context, lasts time.Duration) {
 	})
 }
 
-// wait makes the pods that wait, of a number of kinds and of three priorities, and waits until each was tried. Each kind
-// has a node affinity of the given size.
+// wait makes the pods that wait, of a number of kinds and of three priorities, and waits until each was tried. Each
+// kind has a node affinity of the given size.
 func (l *busy) wait(pods, kinds, bytes int) {
 	l.Helper()
 	began, first := time.Now(), int(l.serial.Add(int64(pods)))

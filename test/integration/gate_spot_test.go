@@ -13,8 +13,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestSpot: with overlays/aks-spot, spot VMs are filled first, then on-demand VMs. Ordered spot VMs that do not come hold
-// pods only for the spot pool's provisionGrace. A pod that does not tolerate the spot taint never waits for spot VMs.
+// TestSpot: with overlays/aks-spot, spot VMs are filled first, then on-demand VMs. Ordered spot VMs that do not come
+// hold pods only for the spot pool's provisionGrace. A pod that does not tolerate the spot taint never waits for spot
+// VMs.
 func TestSpot(t *testing.T) {
 	t.Parallel()
 	const key = "kubernetes.azure.com/scalesetpriority"

@@ -17,8 +17,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestRefusedTenant: a tenant whose pods the provider refuses does not keep other tenants' pods off the burst pool: pods
-// larger than all that ran, images whose names look like the provider's codes, and errors that nobody knows.
+// TestRefusedTenant: a tenant whose pods the provider refuses does not keep other tenants' pods off the burst pool:
+// pods larger than all that ran, images whose names look like the provider's codes, and errors that nobody knows.
 func TestRefusedTenant(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)

@@ -27,7 +27,7 @@ import (
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
 
-// subject is the code under test, which observes the same history.
+// subject is the code under test. It observes the same history as the model.
 type subject struct {
 	t          *testing.T
 	configs    []configv1.Pool

@@ -66,8 +66,8 @@ type Report struct {
 // Clean reports whether no workload conflicts with the gate taint.
 func (r *Report) Clean() bool { return len(r.LockedOut)+len(r.TolerateAll) == 0 }
 
-// Check returns the report on the workloads. schedulers are the scheduler names of our own profiles. protections returns
-// the protections of a pod.
+// Check returns the report on the workloads. schedulers are the scheduler names of our own profiles. protections
+// returns the protections of a pod.
 func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload, protections func(*corev1.Pod) gate.Lost) *Report {
 	r, gateTaint := &Report{}, pools.GateTaint()
 	var burst []*corev1.Node

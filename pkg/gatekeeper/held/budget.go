@@ -24,10 +24,10 @@ const spareShare = 10
 
 // WithinBudgets returns, by namespace/name, held pods that fit into the remaining budgets of a burst pool and of their
 // namespace there, and a few spares. The caller requeues these pods. Pods with a higher priority get budget first.
-// Among pods with the same priority, the pod that has waited longest gets budget first. Pods of a namespace without
-// remaining budget are neither chosen nor spares. The reason of the pods that are not requeued becomes BudgetSpent. If
-// only budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool, and of each namespace in each
-// pool.
+// Among pods with the same priority, the pod that has waited longest gets budget first. If a pod's namespace has no
+// budget left for the pod, the pod is not requeued, not even as a spare. The reason of the pods that are not requeued
+// becomes BudgetSpent. If only budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool, and
+// of each namespace in each pool.
 func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[string]aci.Use), now time.Time) map[string]*v1.Pod {
 	all := h.onBudget(now)
 	if len(all) == 0 {

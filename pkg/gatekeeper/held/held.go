@@ -196,8 +196,8 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	}
 }
 
-// ByLoop records that WithinSpaces requeues the pod until the pod's next cycle fails. It reports whether the pod is
-// held.
+// ByLoop records that WithinSpaces, and not the scheduling queue, requeues the pod. The record ends when the pod's next
+// cycle fails. ByLoop reports whether the pod is held.
 func (h *Pods) ByLoop(uid types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -67,8 +67,8 @@ type ReservedPod struct {
 type RolloutStatus struct {
 	// Of is the pod's rollout; nil if there is none.
 	Of *rollout.Rollout
-	// Unknown is a reservation with which the pod waits a short time until the informer delivers the pod's ReplicaSet.
-	// Unknown is nil if the ReplicaSet is known or the wait is over.
+	// Unknown is set while the pod waits for the informer to deliver its current ReplicaSet, for at most replicaSetLag.
+	// It reserves no node.
 	Unknown *Reservation
 }
 

@@ -37,7 +37,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// watches waits until the client has a watch of the resource. Objects that change between list and watch are not delivered.
+// watches waits until the client has a watch of the resource. Objects that change between list and watch are not
+// delivered.
 func watches(t *testing.T, client *fake.Clientset, resource string) {
 	t.Helper()
 	until(t, "a watch of "+resource, func() bool {

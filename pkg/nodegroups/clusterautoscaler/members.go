@@ -300,8 +300,8 @@ func (m *members) groupsAt(p place) []string {
 	return found
 }
 
-// maxRemovals is the maximum number of deleted nodes that one call of removed records. A restored state can have any
-// number.
+// maxRemovals limits how many deleted nodes one call of removed can record. The limit is needed because a restored
+// state can name any number of deleted nodes.
 const maxRemovals = 20_000
 
 // inhabitants summarizes a group's nodes for the published state. There, the names of all nodes would take too much
@@ -358,8 +358,8 @@ func (m *members) compare() {
 	m.before = nil
 }
 
-// removed records the deletion of the given number of nodes of the group. writes is the value of members.writes at the
-// deletion.
+// removed records that this many nodes of the group were deleted. writes is the value of members.writes when the
+// tracker noticed it.
 func (m *members) removed(name string, nodes, writes int) {
 	m.removals[name] = append(m.removals[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxRemovals))...)
 }

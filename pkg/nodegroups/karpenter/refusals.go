@@ -39,8 +39,8 @@ func SimulationOf(e *corev1.Event) Simulation {
 	return s
 }
 
-// RefusedAt returns when Karpenter found that it cannot place the pod; zero if it did not, or if it found a node for the
-// pod later.
+// RefusedAt returns when Karpenter found that it cannot place the pod; zero if it did not, or if it found a node for
+// the pod later.
 func RefusedAt(pod types.UID, results []Simulation) time.Time {
 	var last Simulation
 	for _, s := range results {

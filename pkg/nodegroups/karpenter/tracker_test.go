@@ -209,8 +209,8 @@ func TestNodesThatNeverCome(t *testing.T) {
 	}
 }
 
-// TestLease: if Karpenter does not renew its Lease, a NodePool that could grow is Unknown, and the time does not count for
-// pods that wait. A NodePool at its limits stays Full.
+// TestLease: if Karpenter does not renew its Lease, a NodePool that could grow is Unknown, and the time does not count
+// for pods that wait. A NodePool at its limits stays Full.
 func TestLease(t *testing.T) {
 	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
