@@ -26,7 +26,7 @@ func TestProfile(t *testing.T) {
 			p.MultiPoint.Enabled = slices.DeleteFunc(p.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.NodePorts })
 			p.PreFilter.Enabled = []schedconfig.Plugin{{Name: names.NodePorts}}
 			p.Filter.Enabled = append(p.Filter.Enabled, schedconfig.Plugin{Name: names.NodePorts})
-		}, "PoolPriority must be the last preFilter plugin, and NodePorts comes after it"},
+		}, "PoolPriority must be the last preFilter plugin, but NodePorts runs after it"},
 		{"not first among the Filters", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.Filter.Enabled = nil
 		}, "must be first among the filter plugins: add filter: {enabled: [{name: PoolPriority}]}"},
