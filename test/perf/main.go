@@ -96,7 +96,9 @@ type scenario struct {
 
 // scenarios returns the scenarios for a number of VMs.
 func scenarios(size int) []scenario {
-	targets := map[int][3]float64{1000: {0.40, 0.30, 0.30}, 5000: {0.30, 0.22, 0.22}, 15000: {0.22, 0.15, 0.18}}[size]
+	// What is left of a cycle with room is kube-scheduler's own work for 100 nodes: the variant hundred takes as long. The
+	// targets leave room for a machine of 2 CPUs, where the default profile of 1.35.8 is a quarter faster than that of 1.35.4.
+	targets := map[int][3]float64{1000: {0.50, 0.30, 0.30}, 5000: {0.42, 0.22, 0.25}, 15000: {0.38, 0.19, 0.22}}[size]
 	list := []scenario{
 		{roomy, plain, []comparison{{"default", targets[0]}}},
 		{nearlyFull, plain, []comparison{{"default", targets[1]}}},
@@ -108,8 +110,8 @@ func scenarios(size int) []scenario {
 	if size != 5000 {
 		return list
 	}
-	list[0].with = append(list[0].with, comparison{"hundred", 1.3}, comparison{"preferred", 0}, comparison{"all", 1.0 / 15})
-	list[2].with = append(list[2].with, comparison{"hundred", 0.9}, comparison{"preferred", 0}, comparison{"all", 1.0 / 15})
+	list[0].with = append(list[0].with, comparison{"hundred", 1.3}, comparison{"preferred", 0}, comparison{"all", 0.08})
+	list[2].with = append(list[2].with, comparison{"hundred", 0.9}, comparison{"preferred", 0}, comparison{"all", 0.08})
 	return append(list,
 		scenario{overflowing, plain, []comparison{{"default", 0}}},
 		scenario{roomy, spread, []comparison{{"default", 0.8}}},
