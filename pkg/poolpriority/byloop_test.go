@@ -13,9 +13,11 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
@@ -171,6 +173,39 @@ func TestPodsEndBesideHeld(t *testing.T) {
 	if n > 12 || took > 10*time.Second {
 		t.Errorf("a node that suits 200 held pods and has capacity for 4 came: full after %v, %d cycles of held pods failed; want 10 s and at most 12", took, n)
 	}
+}
+
+// TestHeldPodsAreGated: the queue skips a held pod at the binding of another pod, without a look at the hints, if only
+// plugins that are nodeLocal rejected the held pod. Activate, which the gatekeeper uses, tries the pod again.
+func TestHeldPodsAreGated(t *testing.T) {
+	r := newRunning(t, userNode("full").Capacity(map[v1.ResourceName]string{"cpu": "0", "memory": "16Gi", "pods": "10"}).Obj())
+	r.create(heldOn("held", "a"))
+	r.held(1)
+	p := &r.pods()[0]
+	for _, tc := range []struct {
+		rejects string
+		held    bool
+		want    bool
+	}{{names.NodeResourcesFit, true, true}, {names.PodTopologySpread, true, false}, {names.NodeResourcesFit, false, false}} {
+		tried := p.DeepCopy()
+		if !tc.held {
+			tried.UID = "another"
+		}
+		r.plugin.local.Store(tried.UID, struct{}{})
+		info := &framework.QueuedPodInfo{PodInfo: must.Get(framework.NewPodInfo(tried))(t)}
+		gated := false
+		handler := r.plugin.requeueByLoop(func(_ context.Context, _ framework.Framework, info *framework.QueuedPodInfo, _ *fwk.Status, _ *fwk.NominatingInfo, _ time.Time) {
+			gated = info.Gated() && !framework.MatchAnyClusterEvent(fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Add}, info.GatingPluginEvents) &&
+				framework.MatchAnyClusterEvent(fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add}, info.GatingPluginEvents)
+		})
+		handler(r.ctx, nil, info, fwk.AsStatus(&framework.FitError{Pod: tried, Diagnosis: framework.Diagnosis{UnschedulablePlugins: sets.New(tc.rejects)}}), nil, time.Now())
+		if gated != tc.want {
+			t.Errorf("held %v, rejected by %s: gated %v, want %v", tc.held, tc.rejects, gated, tc.want)
+		}
+	}
+	before := r.failures.Load()
+	r.sched.SchedulingQueue.Activate(r.logger, map[string]*v1.Pod{"default/held": p})
+	r.eventually("the pod is tried again", func() bool { return r.failures.Load() > before })
 }
 
 // TestNoRequeueIsLost plays random changes, and requires that each pod which fits on a node is bound soon.

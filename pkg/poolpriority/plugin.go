@@ -67,14 +67,16 @@ type PoolPriority struct {
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	wrapped    bool     // Wrap was called: the profile searches for the best pool after all PreFilter plugins
-	byLoop     bool     // requeueByLoop wraps the scheduler's handler of failed cycles
-	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
+	wrapped    bool               // Wrap was called: the profile searches for the best pool after all PreFilter plugins
+	byLoop     bool               // requeueByLoop wraps the scheduler's handler of failed cycles
+	events     []fwk.ClusterEvent // the registered events; nil unless the profile has this PreEnqueue plugin
+	local      sync.Map           // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	retries    retries
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
 }
 
+var _ fwk.PreEnqueuePlugin = &PoolPriority{}
 var _ fwk.PreFilterPlugin = &PoolPriority{}
 var _ fwk.FilterPlugin = &PoolPriority{}
 var _ fwk.PostFilterPlugin = &PoolPriority{}

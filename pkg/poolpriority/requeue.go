@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,7 +34,7 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 	for _, plugin := range pl.handle.ListPlugins().Filter.Enabled {
 		pl.filters.Insert(plugin.Name)
 	}
-	return []fwk.ClusterEventWithHint{
+	events := []fwk.ClusterEventWithHint{
 		// A pod may become schedulable when a node is added, when it loses a taint, or when new labels move it to
 		// another pool. It may also become schedulable when a burst node becomes ready. Other plugins watch for free
 		// capacity.
@@ -45,8 +46,17 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
 		// When a pod ends, other plugins requeue the pods that they rejected. The gatekeeper requeues held pods for which
 		// a node or the budget of a burst pool has capacity (requeueByLoop). Pods with a higher priority come first.
-	}, nil
+	}
+	if slices.ContainsFunc(pl.handle.ListPlugins().PreEnqueue.Enabled, func(p schedconfig.Plugin) bool { return p.Name == Name }) {
+		for _, event := range events {
+			pl.events = append(pl.events, event.Event)
+		}
+	}
+	return events, nil
 }
+
+// PreEnqueue lets each pod into the scheduling queue. It exists so that requeueByLoop can gate pods by this plugin.
+func (pl *PoolPriority) PreEnqueue(context.Context, *v1.Pod) *fwk.Status { return nil }
 
 // isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It requeues the pod if letsIn
 // accepts the node after the change. If letsIn also accepted the node before the change, it requeues the pod only if
@@ -99,8 +109,13 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 
 // requeueByLoop wraps the scheduler's handler of failed cycles. If only plugins that are nodeLocal rejected a held pod,
 // only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when
-// a node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node. requeueByLoop
-// also notes the node of a pod that could not be bound, because no informer delivers this event.
+// a node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node.
+//
+// Such a pod is also gated by this plugin. The queue then skips the pod at events that this plugin did not register,
+// such as the binding of any pod. Otherwise, the queue would look for hints for each of these pods at each such event,
+// which takes 26 ms for 10,000 pods. PreEnqueue ends the gating when the gatekeeper, or the queue's flush after 5 min,
+// requeues the pod. requeueByLoop also notes the node of a pod that could not be bound, because no informer delivers
+// this event.
 func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		pl.gatekeeper.Freed(info.Pod.Spec.NodeName)
@@ -109,6 +124,9 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 		if local && errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
 			(nominating == nil || nominating.NominatedNodeName == "") && pl.gatekeeper.ByLoop(info.Pod.UID) {
 			fit.Diagnosis.UnschedulablePlugins = sets.New(Name)
+			if pl.events != nil {
+				info.GatingPlugin, info.GatingPluginEvents = Name, pl.events
+			}
 		}
 		next(ctx, profile, info, status, nominating, start)
 	}

@@ -96,8 +96,9 @@ type scenario struct {
 
 // scenarios returns the scenarios for a number of VMs.
 func scenarios(size int) []scenario {
-	// What is left of a cycle with room is kube-scheduler's own work for 100 nodes: the variant hundred takes as long. The
-	// targets leave room for a machine of 2 CPUs, where the default profile of 1.35.8 is a quarter faster than that of 1.35.4.
+	// What is left of a cycle with room is kube-scheduler's own work for 100 nodes: the variant hundred takes as long.
+	// The targets leave room for a machine of 2 CPUs, where the default profile of 1.35.8 is a quarter faster than that
+	// of 1.35.4.
 	targets := map[int][3]float64{1000: {0.50, 0.30, 0.30}, 5000: {0.42, 0.22, 0.25}, 15000: {0.38, 0.19, 0.22}}[size]
 	list := []scenario{
 		{roomy, plain, []comparison{{"default", targets[0]}}},
