@@ -111,11 +111,13 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 // only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when
 // a node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node.
 //
-// Such a pod is also gated by this plugin. The queue then skips the pod at events that this plugin did not register,
-// such as the binding of any pod. Otherwise, the queue would look for hints for each of these pods at each such event,
-// which takes 26 ms for 10,000 pods. PreEnqueue ends the gating when the gatekeeper, or the queue's flush after 5 min,
-// requeues the pod. requeueByLoop also notes the node of a pod that could not be bound, because no informer delivers
-// this event.
+// With Kubernetes 1.35, such a pod is also gated by this plugin. The queue then skips the pod at events that this
+// plugin did not register, such as the binding of any pod. Otherwise, the queue would look for hints for each of these
+// pods at each such event, which takes 26 ms for 10,000 pods. PreEnqueue ends the gating when the gatekeeper, or the
+// queue's flush after 5 min, requeues the pod (1.35.4's flush skips gated pods, 1.35.8's does not). From 1.36 on,
+// kube-scheduler's handler of failed cycles ends the gating itself, so that it has no effect.
+//
+// requeueByLoop also notes the node of a pod that could not be bound, because no informer delivers this event.
 func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		pl.gatekeeper.Freed(info.Pod.Spec.NodeName)
