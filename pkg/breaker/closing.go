@@ -111,17 +111,11 @@ func (b *Breaker) forgetClosings(now time.Time) {
 	}
 }
 
-// listed returns the closings in order, as of now.
-func (b *Breaker) listed(now time.Time) []Closing {
-	all := slices.SortedFunc(maps.Values(b.closings), func(x, y Closing) int {
+// listed returns the closings in order.
+func (b *Breaker) listed() []Closing {
+	return slices.SortedFunc(maps.Values(b.closings), func(x, y Closing) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.MilliCPU, y.MilliCPU), cmp.Compare(x.Memory, y.Memory))
 	})
-	for i := range all {
-		if c := &all[i]; !now.Before(c.Until) {
-			c.Starting = b.Starting(c.Scope, nil, now)
-		}
-	}
-	return all
 }
 
 func (p *Pod) scope() Scope {

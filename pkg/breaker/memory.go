@@ -88,7 +88,7 @@ func (b *Breaker) Memory() Memory {
 		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader computes Until itself
 		m.Templates[key] = x
 	}
-	for _, c := range b.listed(time.Time{}) {
+	for _, c := range b.listed() {
 		c.Until, c.Newest = c.Until.UTC(), c.Newest.UTC()
 		m.Closings = append(m.Closings, c)
 	}

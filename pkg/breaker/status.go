@@ -40,7 +40,12 @@ func (b *Breaker) Status(now time.Time) Status {
 		b.closeNamespaces(1, b.ofTrial, now)
 	}
 	j := Status{State: b.state, Since: b.since, Expired: b.expired, Until: b.until, Failed: len(b.failures), Templates: b.templates,
-		Closings: b.listed(now), Pacing: b.Pacing("", nil, now)}
+		Closings: b.listed(), Pacing: b.Pacing("", nil, now)}
+	for i := range j.Closings {
+		if c := &j.Closings[i]; !now.Before(c.Until) {
+			c.Starting = b.Starting(c.Scope, nil, now)
+		}
+	}
 	if b.state != Open {
 		j.Code, j.Message = b.code, b.text
 	}

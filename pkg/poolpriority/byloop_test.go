@@ -160,8 +160,8 @@ func TestPodsEndBesideHeld(t *testing.T) {
 	took := time.Since(start)
 	n := settle(began)
 	t.Logf("held pods bound after %v, %d cycles failed", took, n)
-	if n > 40 || took > 10*time.Second {
-		t.Errorf("four pods ended on two nodes, and two held pods fit on each: bound after %v, %d cycles of held pods failed; want 10 s and at most 40", took, n)
+	if n > 40 || took > 2*time.Second {
+		t.Errorf("four pods ended on two nodes, and two held pods fit on each: bound after %v, %d cycles of held pods failed; want 2 s and at most 40", took, n)
 	}
 	began = r.failures.Load()
 	start = time.Now()
@@ -170,8 +170,8 @@ func TestPodsEndBesideHeld(t *testing.T) {
 	took = time.Since(start)
 	n = settle(began)
 	t.Logf("node full after %v, %d cycles failed", took, n)
-	if n > 12 || took > 10*time.Second {
-		t.Errorf("a node that suits 200 held pods and has capacity for 4 came: full after %v, %d cycles of held pods failed; want 10 s and at most 12", took, n)
+	if n > 12 || took > 2*time.Second {
+		t.Errorf("a node that suits 200 held pods and has capacity for 4 came: full after %v, %d cycles of held pods failed; want 2 s and at most 12", took, n)
 	}
 }
 

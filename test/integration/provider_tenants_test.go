@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -69,7 +68,7 @@ func TestRefusedTenant(t *testing.T) {
 		if b := state.BurstPools[0]; b.State != breaker.Open {
 			t.Errorf("%s: the pool is %s: %s %s", tc.name, b.State, b.Code, b.Message)
 		}
-		t.Logf("%s: another tenant's pod ran after %v; %s", tc.name, time.Since(began).Round(100*time.Millisecond), strings.Join(strings.Fields(fmt.Sprint(e.Placed("web"))), " "))
+		t.Logf("%s: another tenant's pod ran after %v; %v", tc.name, time.Since(began).Round(100*time.Millisecond), e.Placed("web"))
 		must.NoError(t, e.Client.AppsV1().Deployments("mallory").DeleteCollection(e.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	}
 }

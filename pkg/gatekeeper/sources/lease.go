@@ -13,9 +13,11 @@ import (
 
 // lease watches the Lease of Karpenter.
 type lease struct {
-	config  *Config
-	overdue *time.Timer               // calls Changed when the Lease is too old
-	renewed atomic.Pointer[time.Time] // when the Lease was last seen to be renewed; nil if it never was
+	config   *Config
+	informer cache.SharedIndexInformer
+	failed   atomic.Bool               // the Lease could not be read
+	overdue  *time.Timer               // calls Changed when the Lease is too old
+	renewed  atomic.Pointer[time.Time] // when the Lease was last seen to be renewed; nil if it never was
 }
 
 // watchLease starts to watch the Lease. The right to read the Lease is optional.
@@ -25,12 +27,14 @@ func watchLease(ctx context.Context, config *Config) (*lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capacity.karpenterLease: %w", err)
 	}
-	l := &lease{config: config, overdue: time.AfterFunc(time.Hour, config.Changed)}
+	l := &lease{
+		config: config, overdue: time.AfterFunc(time.Hour, config.Changed),
+		informer: coordinationinformers.NewFilteredLeaseInformer(config.Client, namespace, 0, cache.Indexers{}, only(name)),
+	}
 	l.overdue.Stop()
-	informer := coordinationinformers.NewFilteredLeaseInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
-	err = logRefusal(informer, "The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead")
+	err = logRefusal(l.informer, "The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead", func() { l.failed.Store(true) })
 	if err == nil {
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		_, err = l.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { l.see(time.Time{}, obj) },
 			UpdateFunc: func(before, obj any) { l.see(renewTime(before), obj) },
 			DeleteFunc: func(any) { l.renewed.Store(nil); l.config.Changed() },
@@ -39,7 +43,7 @@ func watchLease(ctx context.Context, config *Config) (*lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching Lease %s: %w", id, err)
 	}
-	go informer.RunWithContext(ctx)
+	go l.informer.RunWithContext(ctx)
 	return l, nil
 }
 
@@ -65,6 +69,12 @@ func (l *lease) see(before time.Time, obj any) {
 		l.config.Changed()
 	}
 }
+
+// settled reports whether the Lease was read, is known not to exist, or could not be read.
+func (l *lease) settled() bool { return l.informer.HasSynced() || l.failed.Load() }
+
+// exists reports whether the Lease exists, as far as the scheduler can read it.
+func (l *lease) exists() bool { return len(l.informer.GetStore().ListKeys()) > 0 }
 
 // last returns when the Lease was last seen to be renewed; zero if it never was, or if there is no Lease.
 func (l *lease) last() time.Time {

@@ -64,7 +64,7 @@ func (s *Sources) watchSimulations(ctx context.Context, config *Config) error {
 		return &simulation{metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, ResourceVersion: e.ResourceVersion}, karpenter.SimulationOf(e)}, nil
 	})
 	if err == nil {
-		err = logRefusal(informer, "The scheduler may not list and watch events. A pod that Karpenter cannot place waits for 5 minutes before it may burst")
+		err = logRefusal(informer, "The scheduler may not list and watch events. A pod that Karpenter cannot place waits for 5 minutes before it may burst", func() {})
 	}
 	changed := func(obj any) {
 		if event, ok := obj.(*simulation); ok && event.Failed { // the pod may burst sooner
@@ -81,10 +81,12 @@ func (s *Sources) watchSimulations(ctx context.Context, config *Config) error {
 	return nil
 }
 
-// logRefusal makes the informer log the message once if it may not read its objects.
-func logRefusal(informer cache.SharedIndexInformer, message string) error {
+// logRefusal makes the informer log the message once if it may not read its objects. The informer calls failed each time
+// that it fails to read them.
+func logRefusal(informer cache.SharedIndexInformer, message string, failed func()) error {
 	var once sync.Once
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		failed()
 		if !apierrors.IsForbidden(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return

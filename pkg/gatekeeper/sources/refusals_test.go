@@ -106,7 +106,7 @@ func TestWatchLease(t *testing.T) {
 		must.Do(t)(client.CoordinationV1().Leases("kube-system").Update(ctx, is, metav1.UpdateOptions{}))
 	}
 	watches(t, client, "leases")
-	if !l.last().IsZero() || len(changed) > 0 {
+	if !l.last().IsZero() || len(changed) > 0 || !l.settled() || !l.exists() {
 		t.Errorf("an old Lease counts: %v", l.last())
 	}
 	began := time.Now()
@@ -121,5 +121,5 @@ func TestWatchLease(t *testing.T) {
 		t.Error("each renewal counts as a change")
 	}
 	must.NoError(t, client.CoordinationV1().Leases("kube-system").Delete(ctx, is.Name, metav1.DeleteOptions{}))
-	until(t, "the deletion", func() bool { return l.last().IsZero() })
+	until(t, "the deletion", func() bool { return l.last().IsZero() && !l.exists() })
 }

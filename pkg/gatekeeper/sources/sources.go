@@ -225,7 +225,7 @@ func (s *Sources) Stuck() []string { return s.tracker.Stuck() }
 
 // Settled reports whether every watched object was read, is known not to exist, or could not be read.
 func (s *Sources) Settled() bool {
-	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
+	return (s.status == nil || s.status.settled()) && (s.lease == nil || s.lease.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
 // Observe passes the watched objects and the nodes at the time now to the trackers. byPool has the nodes of each pool,
@@ -241,7 +241,11 @@ func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
-		n.tracker.ObserveLease(s.lease.last(), s.lease.config.Args.Capacity.StaleAfter.Duration)
+		if s.lease.exists() {
+			n.tracker.ObserveLease(s.lease.last(), s.lease.config.Args.Capacity.StaleAfter.Duration)
+		} else {
+			n.tracker.ForgetLease()
+		}
 		objects[n.tracker] = n.observe(nodes, now)
 		told = append(told, Change{n.source(), n.changed})
 	}

@@ -215,10 +215,14 @@ func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceS
 }
 
 // ObserveLease records when Karpenter's Lease was last seen to be renewed; zero if it never was. A Lease that is not
-// renewed for staleAfter shows that Karpenter is dead. Callers must call ObserveLease before Observe.
+// renewed for staleAfter shows that Karpenter is dead. Callers must call ObserveLease or ForgetLease before Observe.
 func (t *Tracker) ObserveLease(renewed time.Time, staleAfter time.Duration) {
 	t.renewed, t.staleAfter = renewed, staleAfter
 }
+
+// ForgetLease records that Karpenter has no Lease, or that the Lease cannot be read. It is then unknown whether
+// Karpenter is dead, whatever the last leader published.
+func (t *Tracker) ForgetLease() { t.renewed, t.memory.Renewed = time.Time{}, time.Time{} }
 
 // dead reports whether Karpenter has not renewed its Lease for too long. A new leader that has not seen a renewal goes
 // by what the last leader published.

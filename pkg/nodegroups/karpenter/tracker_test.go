@@ -238,11 +238,17 @@ func TestLease(t *testing.T) {
 	look(380, 200, `{cpu: 4}`, nodegroups.Unknown, "KarpenterDead")
 	next := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches()) // a new leader that has seen no renewal
 	next.Restore(tracker.Memory(), at(390))
-	next.ObserveLease(time.Time{}, 3*time.Minute)
+	next.ObserveLease(time.Time{}, 3*time.Minute) // the Lease exists and is old
 	must.NoError(t, next.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4}`), nil, at(390)))
 	if s := next.Status(nil, at(390)); s.Reason.Code != "KarpenterDead" || !s.Outages[1].To.IsZero() {
 		t.Errorf("the next leader has %+v", s)
 	}
+	next.ForgetLease() // another Karpenter without a Lease, for example that of AKS
+	must.NoError(t, next.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4}`), nil, at(395)))
+	if s := next.Status(nil, at(395)); s.State != nodegroups.CanGrow || s.Outages[1].To.IsZero() || !next.Memory().Renewed.IsZero() {
+		t.Errorf("without a Lease: %+v", s)
+	}
+	next.Restore(tracker.Memory(), at(396))
 	tracker = next
 	look(400, 400, `{cpu: 4}`, nodegroups.CanGrow, "BelowLimits")
 	if m := tracker.Memory(); !m.Renewed.IsZero() {
