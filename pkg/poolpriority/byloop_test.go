@@ -21,6 +21,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -175,37 +176,42 @@ func TestPodsEndBesideHeld(t *testing.T) {
 	}
 }
 
-// TestHeldPodsAreGated: the queue skips a held pod at the binding of another pod, without a look at the hints, if only
-// plugins that are nodeLocal rejected the held pod. Activate, which the gatekeeper uses, tries the pod again.
+// TestHeldPodsAreGated: a held pod is gated if only plugins that are nodeLocal rejected it, so that the queue skips it at
+// the binding of another pod. Activate, which the gatekeeper uses, tries the pod again.
 func TestHeldPodsAreGated(t *testing.T) {
 	r := newRunning(t, userNode("full").Capacity(map[v1.ResourceName]string{"cpu": "0", "memory": "16Gi", "pods": "10"}).Obj())
 	r.create(heldOn("held", "a"))
 	r.held(1)
 	p := &r.pods()[0]
+	gated := func() bool {
+		info, ok := compat.QueuedPod(r.sched, p)
+		return ok && info.Gated()
+	}
+	r.eventually("the queue has the pod as gated", gated)
+	before := r.failures.Load()
+	r.sched.SchedulingQueue.Activate(r.logger, map[string]*v1.Pod{"default/held": p})
+	r.eventually("the pod is tried again", func() bool { return r.failures.Load() > before })
+	r.eventually("the pod is gated again", gated)
 	for _, tc := range []struct {
 		rejects string
 		held    bool
-		want    bool
-	}{{names.NodeResourcesFit, true, true}, {names.PodTopologySpread, true, false}, {names.NodeResourcesFit, false, false}} {
+		want    string
+	}{{names.NodeResourcesFit, true, Name}, {names.PodTopologySpread, true, ""}, {names.NodeResourcesFit, false, ""}} {
 		tried := p.DeepCopy()
 		if !tc.held {
 			tried.UID = "another"
 		}
 		r.plugin.local.Store(tried.UID, struct{}{})
 		info := &framework.QueuedPodInfo{PodInfo: must.Get(framework.NewPodInfo(tried))(t)}
-		gated := false
+		gating := ""
 		handler := r.plugin.requeueByLoop(func(_ context.Context, _ framework.Framework, info *framework.QueuedPodInfo, _ *fwk.Status, _ *fwk.NominatingInfo, _ time.Time) {
-			gated = info.Gated() && !framework.MatchAnyClusterEvent(fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Add}, info.GatingPluginEvents) &&
-				framework.MatchAnyClusterEvent(fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add}, info.GatingPluginEvents)
+			gating = r.plugin.gatingPlugin(info)
 		})
 		handler(r.ctx, nil, info, fwk.AsStatus(&framework.FitError{Pod: tried, Diagnosis: framework.Diagnosis{UnschedulablePlugins: sets.New(tc.rejects)}}), nil, time.Now())
-		if gated != tc.want {
-			t.Errorf("held %v, rejected by %s: gated %v, want %v", tc.held, tc.rejects, gated, tc.want)
+		if gating != tc.want || r.plugin.gatingPlugin(info) != "" {
+			t.Errorf("held %v, rejected by %s: gated by %q, want %q; and afterwards by %q", tc.held, tc.rejects, gating, tc.want, r.plugin.gatingPlugin(info))
 		}
 	}
-	before := r.failures.Load()
-	r.sched.SchedulingQueue.Activate(r.logger, map[string]*v1.Pod{"default/held": p})
-	r.eventually("the pod is tried again", func() bool { return r.failures.Load() > before })
 }
 
 // TestNoRequeueIsLost plays random changes, and requires that each pod which fits on a node is bound soon.

@@ -34,6 +34,7 @@ import (
 	"k8s.io/utils/clock"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/compat/gating"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -67,10 +68,10 @@ type PoolPriority struct {
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	wrapped    bool               // Wrap was called: the profile searches for the best pool after all PreFilter plugins
-	byLoop     bool               // requeueByLoop wraps the scheduler's handler of failed cycles
-	events     []fwk.ClusterEvent // the registered events; nil unless the profile has this PreEnqueue plugin
-	local      sync.Map           // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
+	wrapped    bool     // Wrap was called: the profile searches for the best pool after all PreFilter plugins
+	byLoop     bool     // requeueByLoop wraps the scheduler's handler of failed cycles
+	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
+	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
 	retries    retries
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
@@ -234,6 +235,9 @@ func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSch
 		fit, _ := argsOf(profile, configs, names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
 		if f.plugin.byLoop = f.plugin.gatekeeper != nil && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
+			if find(profile.ListPlugins().PreEnqueue, Name) >= 0 {
+				sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin}
+			}
 		}
 	}
 }

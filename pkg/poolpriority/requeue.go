@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,11 +45,6 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
 		// When a pod ends, other plugins requeue the pods that they rejected. The gatekeeper requeues held pods for which
 		// a node or the budget of a burst pool has capacity (requeueByLoop). Pods with a higher priority come first.
-	}
-	if slices.ContainsFunc(pl.handle.ListPlugins().PreEnqueue.Enabled, func(p schedconfig.Plugin) bool { return p.Name == Name }) {
-		for _, event := range events {
-			pl.events = append(pl.events, event.Event)
-		}
 	}
 	return events, nil
 }
@@ -111,11 +105,10 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 // only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when
 // a node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node.
 //
-// With Kubernetes 1.35, such a pod is also gated by this plugin. The queue then skips the pod at events that this
-// plugin did not register, such as the binding of any pod. Otherwise, the queue would look for hints for each of these
-// pods at each such event, which takes 26 ms for 10,000 pods. PreEnqueue ends the gating when the gatekeeper, or the
-// queue's flush after 5 min, requeues the pod (1.35.4's flush skips gated pods, 1.35.8's does not). From 1.36 on,
-// kube-scheduler's handler of failed cycles ends the gating itself, so that it has no effect.
+// Such a pod is also gated by this plugin (gatingPlugin). The queue then skips the pod at all events. Otherwise, the
+// queue would look for hints for each of these pods at each binding of any pod, which takes 26 ms for 10,000 pods.
+// PreEnqueue ends the gating when the gatekeeper, or the queue's flush after 5 min, requeues the pod (1.35.4's flush
+// skips gated pods, 1.35.8's does not).
 //
 // requeueByLoop also notes the node of a pod that could not be bound, because no informer delivers this event.
 func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
@@ -126,12 +119,19 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 		if local && errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
 			(nominating == nil || nominating.NominatedNodeName == "") && pl.gatekeeper.ByLoop(info.Pod.UID) {
 			fit.Diagnosis.UnschedulablePlugins = sets.New(Name)
-			if pl.events != nil {
-				info.GatingPlugin, info.GatingPluginEvents = Name, pl.events
-			}
+			pl.gated.Store(info.Pod.UID, struct{}{})
+			defer pl.gated.Delete(info.Pod.UID)
 		}
 		next(ctx, profile, info, status, nominating, start)
 	}
+}
+
+// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if requeueByLoop has marked the pod.
+func (pl *PoolPriority) gatingPlugin(info *framework.QueuedPodInfo) string {
+	if _, ok := pl.gated.Load(info.Pod.UID); ok {
+		return Name
+	}
+	return ""
 }
 
 // isSchedulableAfterPodTolerationChange is invoked when a pod gets a toleration. It requeues the unschedulable pod only

@@ -29,6 +29,11 @@ func AddUnschedulable(logger klog.Logger, s *scheduler.Scheduler, info *framewor
 	return s.SchedulingQueue.AddUnschedulablePodIfNotPresent(logger, info, s.SchedulingQueue.SchedulingCycle())
 }
 
+// QueuedPod returns the queue's entry for the pod.
+func QueuedPod(s *scheduler.Scheduler, pod *v1.Pod) (*framework.QueuedPodInfo, bool) {
+	return s.SchedulingQueue.GetPod(pod.Name, pod.Namespace, pod.Spec.SchedulingGroup)
+}
+
 // Dequeue removes the pod from the queue.
 func Dequeue(logger klog.Logger, s *scheduler.Scheduler, pod *v1.Pod) {
 	s.SchedulingQueue.Delete(logger, pod)

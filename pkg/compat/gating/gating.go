@@ -1,0 +1,16 @@
+// Package gating lets a scheduler gate pods that it has tried. kube-scheduler itself gates only pods that a PreEnqueue
+// plugin rejected. At an event, the scheduling queue skips gated pods without looking for queueing hints.
+package gating
+
+import (
+	"k8s.io/kubernetes/pkg/scheduler/backend/queue"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// Queue is a scheduling queue that gates an unschedulable pod if Plugin returns a name. The pod then counts as rejected
+// by the PreEnqueue plugin of this name. From 1.36 on, kube-scheduler's handler of failed cycles clears the fields that
+// Queue sets, so the handler cannot set them.
+type Queue struct {
+	queue.SchedulingQueue
+	Plugin func(*framework.QueuedPodInfo) string
+}
