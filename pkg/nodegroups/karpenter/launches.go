@@ -21,6 +21,14 @@ const (
 	// offering for 3 min after the offering had no capacity. During these 3 min, Karpenter creates no NodeClaim.
 	// Source: github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
+	// launchTimeout is for how long Karpenter tries to launch a NodeClaim. Source:
+	// sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchTimeout.
+	launchTimeout = 5 * time.Minute
+	// behind is the longest time for which a NodePool's status may still count a node that is gone. Karpenter stops
+	// counting a node when the deletion of the node's NodeClaim begins, and writes the status every 5 s, but not while a
+	// NodeClaim is not launched. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state,
+	// MarkedForDeletion and Synced.
+	behind = 10 * time.Second
 	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300 bytes.
 	maxMessage = 200
 	// conditionLaunched is True once the NodeClaim's VM was created. conditionRegistered is True once its Node exists.
@@ -44,9 +52,9 @@ type nodeClaim struct {
 }
 
 // launch returns whether the NodeClaim was launched (ok) and when (at, by Karpenter's clock). If the launch failed,
-// failure is the message. Karpenter retries a failed launch for 5 min. But if there is no capacity or the node class is
+// failure is the message. Karpenter retries a failed launch for launchTimeout. But if there is no capacity or the node class is
 // not ready, Karpenter deletes the NodeClaim at once. Source:
-// sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
+// sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
 	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
@@ -79,18 +87,23 @@ type LaunchMemory struct {
 // Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use. Each watch event is recorded as it
 // arrives, because a NodeClaim without capacity is created and deleted within a second.
 type Launches struct {
-	mu     sync.Mutex
-	memory LaunchMemory
-	// unlaunched are the NodeClaims that are not launched, each with the message of its failed launch, if any.
-	unlaunched map[types.UID]string
+	mu         sync.Mutex
+	memory     LaunchMemory
+	unlaunched map[types.UID]launching
 	starting   map[types.UID]bool // launched NodeClaims whose Node does not exist yet
 	leaving    map[types.UID]bool // NodeClaims that are being deleted
-	left       time.Time          // when a launched NodeClaim was last seen to be deleted
+	left       time.Time          // when a launched NodeClaim was last seen to be deleted, or a Node to be removed
+}
+
+// launching is a NodeClaim that is not launched.
+type launching struct {
+	seen    time.Time // when it was first seen
+	failure string    // the message of its failed launch, if any
 }
 
 // NewLaunches returns launches without a history.
 func NewLaunches() *Launches {
-	return &Launches{unlaunched: map[types.UID]string{}, starting: map[types.UID]bool{}, leaving: map[types.UID]bool{}}
+	return &Launches{unlaunched: map[types.UID]launching{}, starting: map[types.UID]bool{}, leaving: map[types.UID]bool{}}
 }
 
 // Observe records a NodeClaim, from its JSON, at the time now. It reports whether the NodePool's status must be derived
@@ -110,8 +123,12 @@ func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	uid := c.Metadata.UID
 	at, launched, failure := c.launch()
 	known, waits := l.unlaunched[uid]
+	if known.seen.IsZero() {
+		known.seen = now
+	}
 	switch {
 	case launched:
+		l.left = l.lastLeftAt(now)
 		delete(l.unlaunched, uid)
 		changed = l.succeed(at, now) || waits
 		if delete(l.starting, uid); c.Metadata.DeletionTimestamp == nil && !meta.IsStatusConditionTrue(c.Status.Conditions, conditionRegistered) {
@@ -125,8 +142,8 @@ func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 		l.giveUp(c, failure, now)
 		return true
 	}
-	l.unlaunched[uid] = failure
-	if failure != "" && failure != known {
+	l.unlaunched[uid] = launching{seen: known.seen, failure: failure}
+	if failure != "" && failure != known.failure {
 		l.fail(failure, now)
 		return true
 	}
@@ -174,9 +191,9 @@ func (l *Launches) succeed(at, now time.Time) bool {
 	}
 	failing := !l.memory.Failing.IsZero()
 	l.memory = LaunchMemory{Launched: at}
-	for _, failure := range l.unlaunched {
-		if failure != "" {
-			l.memory.Failing, l.memory.Failed, l.memory.Message = now, now, failure
+	for _, c := range l.unlaunched {
+		if c.failure != "" {
+			l.memory.Failing, l.memory.Failed, l.memory.Message = now, now, c.failure
 		}
 	}
 	return failing
@@ -203,8 +220,8 @@ func (l *Launches) fail(message string, now time.Time) {
 // NodeClaim with a failed launch exists, and for rememberFailure after the last failure. until is when launches stop
 // counting as failing without an event; zero if never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
-	for _, failure := range l.unlaunched {
-		if failure != "" {
+	for _, c := range l.unlaunched {
+		if c.failure != "" {
 			return l.memory.Failing, time.Time{}
 		}
 	}
@@ -236,10 +253,32 @@ func (l *Launches) coming(counted int64) int64 {
 	return counted
 }
 
-// lastLeft returns when a launched NodeClaim was last seen to be deleted; zero if never.
-func (l *Launches) lastLeft() time.Time {
+// behindUntil returns until when the NodePool's status may still count a node that is gone; zero if it counts no such
+// node at the time now.
+func (l *Launches) behindUntil(now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if until := l.lastLeftAt(now).Add(behind); now.Before(until) {
+		return until
+	}
+	return time.Time{}
+}
+
+// nodeLeft records that a Node was seen to be removed.
+func (l *Launches) nodeLeft(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = now
+}
+
+// lastLeftAt returns when a NodeClaim or Node last left. It returns the time now if Karpenter has had no time to write
+// the status since then, because a NodeClaim is not launched.
+func (l *Launches) lastLeftAt(now time.Time) time.Time {
+	for _, c := range l.unlaunched {
+		if c.failure == "" && now.Before(c.seen.Add(launchTimeout)) && !l.left.IsZero() && c.seen.Before(l.left.Add(behind)) {
+			return now
+		}
+	}
 	return l.left
 }
 

@@ -239,6 +239,48 @@ func TestStatusBehind(t *testing.T) {
 	}
 }
 
+// TestStatusNotWritten: Karpenter does not write the NodePool's status while a NodeClaim is not launched, so the status
+// counts nodes that are gone for longer. It does not do so for ever.
+func TestStatusNotWritten(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		made      int // when a NodeClaim is made, in seconds; a node is removed at 0
+		phase     string
+		launched  int // when it is launched; 0 if never
+		at        int
+		wantState nodegroups.State
+	}{
+		{"no NodeClaim", 0, "", 0, 11, nodegroups.Full},
+		{"a NodeClaim that is not launched yet", 8, "awaiting", 0, 60, nodegroups.CanGrow},
+		{"it is launched", 8, "awaiting", 60, 69, nodegroups.CanGrow},
+		{"the status was written since", 8, "awaiting", 60, 70, nodegroups.Full},
+		{"the status was written before", 10, "awaiting", 0, 11, nodegroups.Full},
+		{"the launch fails", 8, "failing", 0, 11, nodegroups.Full},
+		{"Karpenter does nothing", 8, "awaiting", 0, 308, nodegroups.Full},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+			launches := NewLaunches()
+			tracker := NewTracker(pool.Graces{Provision: time.Second}, launches)
+			observe := func(nodes int, now time.Time) nodegroups.SourceStatus {
+				must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 8}}`, `{cpu: 8, nodes: 2}`), nodesOf(nodes, "s-4", "4"), now))
+				return tracker.Status(nil, now)
+			}
+			observe(2, start)
+			observe(1, start)
+			if tc.phase != "" {
+				must.Do(t)(launches.Observe(claim("a", tc.phase, 0), second(tc.made)))
+			}
+			if tc.launched > 0 {
+				must.Do(t)(launches.Observe(claim("a", "launched", 1), second(tc.launched)))
+			}
+			if j := observe(1, second(tc.at)); j.State != tc.wantState {
+				t.Errorf("%s %+v, want %s", j.State, j.Reason, tc.wantState)
+			}
+		})
+	}
+}
+
 // TestRealNodeClaims reads the watch events of NodeClaims that Karpenter 1.8.0 wrote, with its kwok provider.
 func TestRealNodeClaims(t *testing.T) {
 	files, err := filepath.Glob("testdata/nodeclaims/*.json")
@@ -267,7 +309,7 @@ func TestRealNodeClaims(t *testing.T) {
 				}
 			}
 			since, _, message := launches.failing(start.Add(time.Duration(len(sample.Events)) * time.Second))
-			got := fmt.Sprintf("failing %v, left %v, %s", !since.IsZero(), !launches.lastLeft().IsZero(), message)
+			got := fmt.Sprintf("failing %v, left %v, %s", !since.IsZero(), !launches.left.IsZero(), message)
 			if got != sample.Want {
 				t.Errorf("%q, want %q", got, sample.Want)
 			}

@@ -61,7 +61,6 @@ type Tracker struct {
 	problem  nodegroups.Reason // why nodePool is nil; empty if it is set
 	nodePool *nodePool
 	own      []*corev1.Node // the NodePool's nodes
-	left     time.Time      // when a node of the NodePool was last seen to be removed
 	// renewed is when Karpenter's Lease was last seen to be renewed; zero if it never was. A Lease of the age staleAfter
 	// is too old.
 	renewed    time.Time
@@ -135,7 +134,7 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	}
 	m := &t.memory
 	if lost(before, t.own) || present < m.Present {
-		t.left = now
+		t.launches.nodeLeft(now)
 	}
 	if present > m.Present {
 		m.LastScaleUp, m.Progress, m.Ordered = now, now, ordered
@@ -179,24 +178,6 @@ func lost(before, after []*corev1.Node) bool {
 		names[node.Name] = true
 	}
 	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
-}
-
-// behind is the longest time for which a NodePool's status may still count a node that is gone. Karpenter stops
-// counting a node when the deletion of the node's NodeClaim begins, and writes the status every 5 s. Source:
-// sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
-const behind = 10 * time.Second
-
-// behindUntil returns until when the NodePool's status may still count a node that is gone; zero if it counts no such
-// node at the time now.
-func (t *Tracker) behindUntil(now time.Time) time.Time {
-	left := t.left
-	if l := t.launches.lastLeft(); l.After(left) {
-		left = l
-	}
-	if until := left.Add(behind); !left.IsZero() && now.Before(until) {
-		return until
-	}
-	return time.Time{}
 }
 
 // Status implements nodegroups.Source. It counts all nodes that the NodePool had in the last call of Observe, including
@@ -244,7 +225,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	coming := t.launches.coming(n.nodes() - int64(len(t.own)))
 	g.MaxNodes = n.maxNodes()
 	late := t.memory.Progress.Add(t.graces.Provision)
-	limit, stale := n.exhausted(t.own), t.behindUntil(now)
+	limit, stale := n.exhausted(t.own), t.launches.behindUntil(now)
 	switch {
 	case n.Metadata.DeletionTimestamp != nil || n.Status.Resources == nil:
 		return n.is(g, nodegroups.Unknown, n.unused(), "")
