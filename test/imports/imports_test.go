@@ -124,6 +124,7 @@ var internals = map[string]string{
 	"pkg/scheduler/apis/config/scheme":                  "decodes the file, and gives a profile its defaults",
 	"pkg/scheduler/apis/config/v1":                      "converts the plugin's arguments with those of the in-tree plugins",
 	"pkg/scheduler/backend/cache":                       "the returner's snapshot of the cluster",
+	"pkg/scheduler/backend/queue":                       "the scheduling queue, which gates held pods",
 	"pkg/scheduler/framework":                           "NodeInfo, CycleState and the profile that is wrapped",
 	"pkg/scheduler/framework/plugins":                   "the in-tree plugins that the returner runs",
 	"pkg/scheduler/framework/plugins/defaultpreemption": "preemption, whose order of nodes and dry runs are changed",
