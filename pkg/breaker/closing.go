@@ -15,7 +15,7 @@ import (
 const (
 	// maxClosings bounds the number of Closings. The oldest are dropped first.
 	maxClosings = 100
-	// ranPeriod is how long the breaker remembers at least how large the pods were that ran.
+	// ranPeriod is the minimum time for which the breaker remembers the sizes of the largest pods that ran.
 	ranPeriod = 24 * time.Hour
 )
 

@@ -142,9 +142,9 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.cause }
 
-// plainly converts the error of a request to the API server into a plainError. The argument what is the failed action,
-// such as "get pods/web in default".
-func (c *cluster) plainly(what string, err error) error {
+// plainly converts the error of a request to the API server into a plainError. action is the request in words, such as
+// "get pods/web in default".
+func (c *cluster) plainly(action string, err error) error {
 	var netErr net.Error
 	var urlErr *url.Error
 	text := ""
@@ -152,17 +152,17 @@ func (c *cluster) plainly(what string, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		text = "you may not " + what
+		text = "you may not " + action
 	case apierrors.IsUnauthorized(err):
 		text = fmt.Sprintf("the API server at %s rejects your credentials: log in again", c.host)
 	case apierrors.IsNotFound(err):
-		text = "there is no " + strings.TrimPrefix(what, "get ")
+		text = "there is no " + strings.TrimPrefix(action, "get ")
 	case errors.As(err, &urlErr):
 		text = fmt.Sprintf("the API server at %s cannot be reached: %v", c.host, urlErr.Err)
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded):
 		text = fmt.Sprintf("the API server at %s does not answer: %v", c.host, err)
 	default:
-		text = fmt.Sprintf("could not %s: %v", what, err)
+		text = fmt.Sprintf("could not %s: %v", action, err)
 	}
 	return &plainError{text, err}
 }

@@ -77,9 +77,9 @@ var (
 		"change the part of the workload's template that the provider refuses")
 	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool whose namespaceSelector (by default "+pool.BurstLabel+"="+pool.LabelAllowed+") does not match the pod's namespace",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
-	reasonNetworkPolicyLost = define(Lasting, "NetworkPolicyLost", "node(s) in a burst pool, which the pod may use without its NetworkPolicies only with the namespace label "+networkPolicyLabel+"="+pool.LabelAllowed,
+	reasonNetworkPolicyLost = define(Lasting, "NetworkPolicyLost", "node(s) in a burst pool where the pod would lose its NetworkPolicies: its namespace lacks the label "+networkPolicyLabel+"="+pool.LabelAllowed,
 		byLabel(networkPolicyLabel)+", or in the pool, burst.allow: [NetworkPolicy]")
-	reasonSecurityContextLost = define(Lasting, "SecurityContextLost", "node(s) in a burst pool, which the pod may use without its securityContext only with the namespace label "+securityContextLabel+"="+pool.LabelAllowed,
+	reasonSecurityContextLost = define(Lasting, "SecurityContextLost", "node(s) in a burst pool where the pod would lose its securityContext: its namespace lacks the label "+securityContextLabel+"="+pool.LabelAllowed,
 		byLabel(securityContextLabel)+", or in the pool, burst.allow: [SecurityContext]")
 	reasonOnlyWhenFull = define(Lasting, "OnlyWhenFull", "node(s) in a burst pool, which a pod that fits no VM may use only with the namespace label "+pool.BurstNodesLabel+"="+pool.LabelAllowed,
 		"it may burst without the node selector, affinity or size that rules out all VMs; "+byLabel(pool.BurstNodesLabel))

@@ -84,7 +84,7 @@ func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string 
 	fmt.Fprintf(&b, "Let into %s: %s", pools.At(i).Name, v.Reason.Sentence)
 	if v.Observed {
 		b.Reset()
-		fmt.Fprintf(&b, "Let into %s in mode Observe; the gate would be closed: %s", pools.At(i).Name, v.Reason.Code)
+		fmt.Fprintf(&b, "Let into %s in mode Observe; in mode Enforce, the gate would be closed: %s", pools.At(i).Name, v.Reason.Code)
 	}
 	var said []string
 	for k := range d.Regular {

@@ -32,7 +32,7 @@ func TestRecord(t *testing.T) {
 			`{"reason":"SelectedByPod","waited":"1.2s"}`, "Let into aci: the pod selects the burst pool itself, after 1.2s"},
 		{"observed", Decision{Regular: full, Burst: []Verdict{{}, {}, {Open: true, Observed: true, Reason: ReasonCanGrow}}}, 0,
 			`{"reason":"PoolCanGrow","observed":true,"pools":{"system":"Backoff","user":"AtMaxSize"}}`,
-			"Let into aci in mode Observe; the gate would be closed: PoolCanGrow (user AtMaxSize, system Backoff)"},
+			"Let into aci in mode Observe; in mode Enforce, the gate would be closed: PoolCanGrow (user AtMaxSize, system Backoff)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			record := tc.decision.Record(pools, 2, tc.waited)

@@ -310,8 +310,8 @@ func (x *index) share(i int, namespace string) (use aci.Use) {
 	return use
 }
 
-// notStarted calls visit for each pod that may still start on a node of burst pool i. Pods that earlier cycles placed
-// and that are not bound yet count, too. Only one cycle runs at a time, so a half-open pool gets one pod only.
+// notStarted calls visit for each pod that may still start on a node of burst pool i, and also for assumed pods. Only
+// one cycle runs at a time, so a half-open pool gets one pod only.
 func (x *index) notStarted(i int, visit func(*v1.Pod)) {
 	for _, position := range x.tiers[x.pools.RankAt(i)] {
 		b := x.entries[position].burst

@@ -105,7 +105,7 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 // only this plugin counts as the plugin that rejected the pod. The scheduling queue then does not requeue the pod when
 // a node changes or when any pod ends. The gatekeeper requeues as many of these pods as fit on the node.
 //
-// Such a pod is also gated by this plugin (gatingPlugin). The queue then skips the pod at all events. Otherwise, the
+// Such a pod is also gated by this plugin (gatingPlugin). At an event, the queue then skips the pod. Otherwise, the
 // queue would look for hints for each of these pods at each binding of any pod, which takes 26 ms for 10,000 pods.
 // PreEnqueue ends the gating when the gatekeeper, or the queue's flush after 5 min, requeues the pod (1.35.4's flush
 // skips gated pods, 1.35.8's does not).

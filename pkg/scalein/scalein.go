@@ -44,8 +44,7 @@ func Cost(pools pool.List, nodeLabels map[string]string) int {
 
 // Annotations returns the annotations to change on a pod that is bound to a node with these labels. current are the
 // annotations that the pod has. An annotation with an empty value must be removed. foreign is set if another component
-// has changed the cost since we wrote it. A cost that another component wrote stays, even if the pod had it before we
-// wrote a cost.
+// has changed the cost since we wrote it. A cost of another component is never overwritten.
 func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}
 	want := func(key, value string) {

@@ -24,8 +24,8 @@ func TestOptIn(t *testing.T) {
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	// This is the shipped component, also with the name of a second scheduler. kustomize sets the namespace also on
-	// objects of cluster-scoped kinds that it does not know. This does no harm.
+	// This is the shipped component, and a patch adds the name of a second scheduler. kustomize also sets the namespace
+	// on cluster-scoped objects of kinds that it does not know. This does no harm.
 	dir := kustomization(t, `namespace: mine
 components: [MANIFESTS/components/opt-in]
 patches:

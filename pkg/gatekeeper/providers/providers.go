@@ -204,9 +204,8 @@ func (p *Providers) Status(i int, now time.Time) breaker.Status {
 	return p.trackers[i].Status(now)
 }
 
-// Starting returns how many pods of the scope in the burst pool with index i may still start at the time now. placed
-// has the UIDs of those pods of the scope in the scheduling snapshot that may still start. The snapshot includes
-// assumed pods.
+// Starting returns how many pods of the scope in the burst pool with index i have not started at the time now, but still
+// may. placed has the UIDs of such pods in the scheduling snapshot, which includes assumed pods.
 func (p *Providers) Starting(i int, scope breaker.Scope, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,7 +30,7 @@ var (
 	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Maximum CPU of the pods in a burst pool, as pool_priority_pool_requests_cpu_cores counts it. Absent if the pool has no CPU limit.", "pool")
 	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Maximum memory of the pods in a burst pool, as pool_priority_pool_requests_memory_bytes counts it. Absent if the pool has no memory limit.", "pool")
 	openGauge         = gauge("gate_open", "1 if the gate of a burst pool is open for a new pod without constraints, requests and tolerations, 0 if the gate is closed. "+
-		"With mode: Observe, whether the gate would be open.", "pool")
+		"In mode Observe, it shows whether the gate would be open in mode Enforce.", "pool")
 	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override sets this gate (Open or Closed), 0 otherwise.", "gate")
 	refusingGauge = gauge("burst_refusing", "1 while a burst pool is refusing or half-open because its provider refused pods, 0 otherwise.", "pool")
 

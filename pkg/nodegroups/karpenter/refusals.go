@@ -10,8 +10,8 @@ import (
 const (
 	// Component is the source of Karpenter's events. Source: sigs.k8s.io/karpenter/pkg/operator, AppName.
 	Component = "karpenter"
-	// MaxWait is how long a pod waits for a NodePool if Karpenter does not write that it cannot place the pod. Karpenter
-	// repeats that event only after this time. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling,
+	// MaxWait is how long a pod waits for a NodePool, unless an event of Karpenter says that it cannot place the pod.
+	// Karpenter repeats such an event only after this time. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling,
 	// PodFailedToScheduleEvent.
 	MaxWait = 5 * time.Minute
 )

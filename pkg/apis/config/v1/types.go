@@ -327,7 +327,7 @@ type Capacity struct {
 	// as Full.
 	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
 
-	// DeclineGrace is how long a pod is unschedulable before a node group that could grow, but does not, declines the
+	// DeclineGrace is how long a pod must be unschedulable before a node group that can grow counts as declining the
 	// pod. The cluster autoscaler must also complete four loops. Karpenter must also write that it cannot place the
 	// pod, or 5 min must pass. A static pool declines the pod after the longer of `provisionGrace` and `declineGrace`.
 	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
