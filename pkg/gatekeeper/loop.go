@@ -211,12 +211,14 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
 		g.requeue(withoutCondition, held.Always)
 	}
-	return nodegroups.Earliest(next, due)
+	untried, later := g.held.Untried(now)
+	g.requeue(untried, held.Last)
+	return nodegroups.Earliest(next, nodegroups.Earliest(due, later))
 }
 
 // requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
-// is left out if the loop decides again for the pod before its batch. With held.Always, a pod is left out only if it is
-// bound or deleted.
+// is left out if the loop decides again for the pod before its batch. With held.Always and held.Last, a pod is left out
+// only if it is bound or deleted.
 func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, how int) {
 	for _, pod := range pods {
 		g.held.Enqueue(pod, how)

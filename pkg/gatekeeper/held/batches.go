@@ -17,11 +17,13 @@ const (
 	batchTime, batchTimeout        = 100 * time.Millisecond, time.Second
 )
 
-// WhileOpen and Always are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close or
-// when it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch.
+// WhileOpen, Always and Last are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close
+// or when it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch. With
+// Last, a pod waits until its batch, and pods that wait in another way go first.
 const (
 	WhileOpen = 1 << iota
 	Always
+	Last
 )
 
 // batches has the pods that wait for their batch, and the last batch.
@@ -34,17 +36,21 @@ type batches struct {
 	sent, tried time.Time // when the last batch was requeued, and when one of its pods was last tried
 }
 
-// Enqueue makes the pod wait for its batch if the pod is held. how is WhileOpen or Always. If no gate is open for the
-// pod, how counts as Always.
+// Enqueue makes the pod wait for its batch if the pod is held. how is WhileOpen, Always or Last. If no gate is open for
+// the pod, WhileOpen counts as Always.
 func (h *Pods) Enqueue(pod *v1.Pod, how int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[pod.UID]; ok {
-		if !slices.Contains(entry.open, true) {
+		if how == WhileOpen && !slices.Contains(entry.open, true) {
 			how = Always
 		}
-		if entry.queued == 0 {
-			h.batches.added = append(h.batches.added, h.turnOf(entry))
+		if entry.queued == 0 || entry.queued == Last && how != Last {
+			turn := h.turnOf(entry)
+			if how == Last {
+				turn.last = 1
+			}
+			h.batches.added = append(h.batches.added, turn)
 		}
 		entry.queued |= how
 	}

@@ -56,15 +56,16 @@ type turn struct {
 	pod      *v1.Pod
 	since    time.Time
 	priority int32
+	last     int // 1 if the pod waits with Last, 0 otherwise
 }
 
 func (h *Pods) turnOf(entry *heldPod) turn {
 	return turn{entry: entry, pod: entry.pod, since: h.firstFailed[entry.pod.UID], priority: corev1helpers.PodPriority(entry.pod)}
 }
 
-// inOrder compares pods by priority, and then by waiting time.
+// inOrder compares pods by priority, and then by waiting time. Pods that wait with Last come after all others.
 func inOrder(a, b turn) int {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+	return cmp.Or(a.last-b.last, cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
 }
 
 // budgeted is a pod that only the budgets of burst pools hold back.

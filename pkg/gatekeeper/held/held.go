@@ -44,6 +44,9 @@ const (
 	// If a stale snapshot closed the gate, the held pod is requeued after retryStale. A node event may requeue the pod
 	// earlier.
 	retryStale = 100 * time.Millisecond
+	// retryHeld is how long after its last cycle a held pod is requeued at the latest. The scheduling queue would requeue
+	// all such pods at once after 5 min.
+	retryHeld = 4 * time.Minute
 )
 
 // The scheduler's clock and the pod's condition may show different times of the same failure. clockTolerance bounds the
@@ -92,7 +95,7 @@ type heldPod struct {
 	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
 	// has started, to get its actual reason.
 	starting bool
-	// queued is how the pod waits for its batch: WhileOpen, Always or both; 0 if it does not wait for a batch.
+	// queued has the ways in which the pod waits for its batch, such as WhileOpen|Always; 0 if it does not wait for one.
 	queued int
 	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
@@ -178,7 +181,7 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	tries, queued := 0, 0
 	var waitsForRollout time.Time
 	if before, ok := h.pods[pod.UID]; ok {
-		tries, waitsForRollout, queued = before.tries, before.waitsForRollout, before.queued&^WhileOpen
+		tries, waitsForRollout, queued = before.tries, before.waitsForRollout, before.queued&^(WhileOpen|Last)
 	}
 	open, budget := openPools(decision)
 	if reservation != nil && waitsForRollout.IsZero() {
@@ -429,6 +432,21 @@ func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 			entry.since = now
 		}
 		next = nodegroups.Earliest(next, entry.withoutConditionUntil())
+	})
+	return pods, next
+}
+
+// Untried returns, by namespace/name, the held pods whose last cycle was at least retryHeld ago, and when the next pod
+// is due.
+func (h *Pods) Untried(now time.Time) (map[string]*v1.Pod, time.Time) {
+	pods := map[string]*v1.Pod{}
+	var next time.Time
+	h.each(func(_ types.UID, entry *heldPod) {
+		if due := entry.tried.Add(retryHeld); now.Before(due) {
+			next = nodegroups.Earliest(next, due)
+		} else {
+			pods[nameOf(entry.pod)] = entry.pod
+		}
 	})
 	return pods, next
 }

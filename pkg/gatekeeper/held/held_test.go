@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,44 @@ func TestWithoutCondition(t *testing.T) {
 	if pods, next := h.Unreported(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
 		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
 	}
+}
+
+// TestUntried: a held pod is tried again retryHeld after its last cycle, after all pods that wait for their batch in
+// another way. It then waits for retryHeld again.
+func TestUntried(t *testing.T) {
+	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for i, name := range []string{"old", "urgent", "young"} {
+		p := pod(name)
+		p.Spec.Priority = new(int32)
+		*p.Spec.Priority = int32(10 - i)
+		h.Add(p, "", closed, nil, now.Add(time.Duration(i)*time.Minute))
+	}
+	untried := func(after time.Duration, want string, next time.Duration) {
+		t.Helper()
+		pods, due := h.Untried(now.Add(after))
+		for _, p := range pods {
+			h.Enqueue(p, Last)
+		}
+		if got := strings.Join(slices.Sorted(maps.Keys(pods)), " "); got != want || !due.Equal(now.Add(next)) {
+			t.Errorf("after %v: %q, the next at %v; want %q at %v", after, got, due, want, now.Add(next))
+		}
+	}
+	untried(retryHeld-1, "", retryHeld)
+	untried(retryHeld, "default/old", retryHeld+time.Minute)
+	untried(retryHeld+time.Minute, "default/old default/urgent", retryHeld+2*time.Minute)
+	h.Enqueue(pod("urgent"), Always)
+	h.batches.limit = 1
+	for _, want := range []string{"urgent", "old", ""} {
+		if got := h.batch(now); got != want {
+			t.Errorf("the batch has %q, want %q", got, want)
+		}
+		h.Tried("urgent", now)
+		h.Tried("old", now)
+		h.batches.limit, h.batches.pods = 1, 0
+	}
+	h.Add(h.pods["old"].pod, "", closed, nil, now.Add(retryHeld+90*time.Second))
+	h.Remove("urgent")
+	untried(retryHeld+2*time.Minute, "default/young", 2*retryHeld+90*time.Second)
 }
 
 func TestUnschedulableSince(t *testing.T) {
