@@ -455,7 +455,7 @@ func (l *busy) measured() {
 		time.Sleep(15 * time.Second)
 		var opened time.Time
 		t := l.measure(*turnLasts, func(context.Context) { time.Sleep(5 * time.Second); opened = time.Now(); l.say(true) })
-		l.row("the gate opens", t, l.boundAfter(opened, min(budget, *waitingCount)))
+		l.row("the gate opens", t, fmt.Sprintf("%s; enqueued by event: %v", l.boundAfter(opened, min(budget, *waitingCount)), t.grew("scheduler_queue_incoming_pods_total", "event")))
 	}
 	if wants("load") {
 		t := l.measure(*lasts, func(ctx context.Context) { l.churn(ctx, *lasts) })
