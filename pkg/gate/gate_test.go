@@ -85,6 +85,8 @@ func TestDecide(t *testing.T) {
 	patient.Uncounted = true
 	byEvent := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, MinWait: 10 * minute, ByEvent: true}})
 	byEvent.Uncounted = true
+	foreign := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, MinWait: 10 * minute, Foreign: true}})
+	foreign.Outages = []nodegroups.Outage{{From: ago(time.Hour)}}
 	for _, tc := range []struct {
 		name         string
 		user, system nodegroups.Pool
@@ -132,6 +134,9 @@ func TestDecide(t *testing.T) {
 		{name: "not declined: an event, and too short a wait", user: byEvent, system: full, unschedFor: 4 * minute, refused: minute, wantCode: "PoolCanGrow", wantUntil: minute},
 		{name: "not declined: the event is older than the wait", user: byEvent, system: full, unschedFor: 5 * minute, refused: 6 * minute, wantCode: "PoolCanGrow", wantUntil: 5 * minute},
 		{name: "not declined: an event on another of the kind", user: byEvent, system: full, declined: minute, wantCode: "PoolCanGrow"},
+		{name: "not declined: the group is another autoscaler's, and too short a wait", user: foreign, system: full, unschedFor: 9 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "declined: the group is another autoscaler's, and the pool's is away", user: foreign, system: full, unschedFor: 10 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: another autoscaler's group declined another of the kind", user: foreign, system: full, declined: minute, wantCode: "PoolCanGrow"},
 		{name: "not declined: the other pool was given up lately", user: looked(full, minute), system: looked(canGrow, time.Hour), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "not declined: the pod waits for something else", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, stopped: true, wantCode: "PoolCanGrow"},
 		{name: "not declined: the pod was nominated", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, ignored: minute, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
@@ -192,7 +197,7 @@ func TestDecide(t *testing.T) {
 				}
 			}
 			for i, v := range decision.Regular {
-				if i == 0 && len(v.Declined) > 0 && tc.user.Groups[0].ByEvent {
+				if i == 0 && len(v.Declined) > 0 && (tc.user.Groups[0].ByEvent || tc.user.Groups[0].Foreign) {
 					t.Error("the decline would be remembered for other pods")
 				}
 				if v.Reason.Code == "" {

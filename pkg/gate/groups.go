@@ -211,7 +211,10 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if g.BackingOff {
 		return holds
 	}
-	if e.req.Declined != nil && !g.ByEvent {
+	if g.Foreign {
+		p = &nodegroups.Pool{Scans: nodegroups.Scans{Uncounted: true}} // the pool's loops are another autoscaler's
+	}
+	if e.req.Declined != nil && !g.ByEvent && !g.Foreign {
 		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.LastChanged.After(at) && !g.LastActivity.After(at) {
 			return opened(reasonDeclined, g.Name)
 		}
@@ -229,7 +232,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 		return holds
 	}
 	v := opened(reasonDeclined, g.Name)
-	if !g.ByEvent {
+	if !g.ByEvent && !g.Foreign {
 		v.Declined = []string{g.Name}
 	}
 	return v

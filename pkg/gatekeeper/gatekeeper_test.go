@@ -349,3 +349,60 @@ func TestStarting(t *testing.T) {
 		t.Errorf("with full pools: %+v", v)
 	}
 }
+
+// TestKarpenterNodes: AKS node auto-provisioning labels its nodes as the nodes of user pools. In a pool with that
+// selector, whose node group is at its maximum, a pod waits 5 minutes for Karpenter, and longer if a node comes.
+func TestKarpenterNodes(t *testing.T) {
+	ready := []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	node := func(name string, labels map[string]string) *v1.Node {
+		labels["kubernetes.azure.com/mode"] = "user"
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: v1.NodeStatus{Conditions: ready}}
+	}
+	nap := func(name string) *v1.Node {
+		return node(name, map[string]string{nodegroups.KarpenterNodePoolLabel: "default", "karpenter.sh/initialized": "true"})
+	}
+	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
+		args.Pools[0].NodeSelector = matching("kubernetes.azure.com/mode", "user")
+	}, node("vm", map[string]string{"agentpool": "userpool"}), nap("nap-1"))
+	w.setStatus(3, 3)
+	w.run()
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
+	w.addPod(p)
+	w.Lead()
+	is := func(open bool, code string) {
+		t.Helper()
+		w.eventually(func() string {
+			w.setStatus(3, 3) // the clock runs, and the status must not be stale
+			if d := w.Decide(p, Snapshot{}, gate.Wait{}); d.Burst[2].Open != open || d.Regular[0].Reason.Code != code {
+				return fmt.Sprintf("%+v, want open: %v by %s", d, open, code)
+			}
+			return ""
+		})
+	}
+	is(false, "KarpenterNodes")
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	w.Gatekeeper.Failed(p, true)
+	w.Hold(klog.Background(), p, &d, nil)
+	w.clock.Step(2 * time.Minute)
+	is(false, "KarpenterNodes")
+	must.Do(t)(w.client.CoreV1().Nodes().Create(t.Context(), nap("nap-2"), metav1.CreateOptions{}))
+	w.eventually(func() string {
+		if n := w.view.Load().Pools[0].Nodes; n != 3 {
+			return fmt.Sprintf("%d nodes", n)
+		}
+		return ""
+	})
+	w.clock.Step(3 * time.Minute)
+	is(false, "KarpenterNodes")
+	w.clock.Step(2 * time.Minute)
+	is(true, "Declined")
+	n := 0
+	for len(w.recorder.Events) > 0 {
+		if e := <-w.recorder.Events; strings.Contains(e, "KarpenterNodes pool user: ") && strings.HasSuffix(e, "list one with karpenter: {nodePool: default}") {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d events name the NodePool, want one", n)
+	}
+}

@@ -98,6 +98,9 @@ type GroupStatus struct {
 	// ByEvent is set if the autoscaler writes an event on a pod that it cannot place. After this event, MinWait does not
 	// apply to the pod. The group declines each pod by itself, and not all pods with the same key.
 	ByEvent bool `json:"byEvent,omitempty"`
+	// Foreign is set if another autoscaler than the pool's scales the group. The pool's Scans do not apply to the group,
+	// and the group declines each pod by itself, after MinWait.
+	Foreign bool `json:"foreign,omitempty"`
 	// Arriving is the number of ordered nodes of a Growing group that have no Node object yet. It is for display only.
 	// The gate reads State instead.
 	Arriving int `json:"arriving,omitempty"`

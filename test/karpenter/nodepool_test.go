@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
@@ -43,7 +44,7 @@ func FuzzNodePool(f *testing.F) {
 	}
 	const head = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7","memory":"1Gi","nodes":"0"},"conditions":[{"type":"Ready","status":"True"}]},"spec":`
 	for _, spec := range []string{
-		`{"limits":{"cpu":"7"}}`, `{"limits":{"cpu":8,"memory":"1e9"}}`, `{"limits":{"nodes":0}}`, `{"limits":{"nvidia.com/gpu":"0"}}`, `{"replicas":3}`, `{"replicas":-1}`, `{"limits":{}}`,
+		`{"limits":{"cpu":"7"}}`, `{"limits":{"cpu":8,"memory":"1e9"}}`, `{"limits":{"nodes":0}}`, `{"limits":{"nodes":1}}`, `{"limits":{"nvidia.com/gpu":"0"}}`, `{"replicas":3}`, `{"replicas":-1}`, `{"limits":{}}`,
 		`{"limits":{"cpu":"10"},"template":{"spec":{"requirements":[{"key":"karpenter.azure.com/sku-cpu","operator":"In","values":["4","8"]}]}}}`,
 		`{"limits":{"cpu":"10"},"template":{"spec":{"requirements":[{"key":"karpenter.azure.com/sku-cpu","operator":"Gt","values":["3"]}]}}}`,
 		`{"limits":{"cpu":"1e100000000"}}`, `{"limits":{"cpu":"1e-100000000"}}`,
@@ -84,7 +85,7 @@ func FuzzNodePool(f *testing.F) {
 		real.Spec.Limits, real.Spec.Replicas, real.Status.Resources = read.Spec.Limits, read.Spec.Replicas, read.Status.Resources
 		real.Spec.Template.Labels = read.Spec.Template.Labels
 		for _, r := range read.Spec.Template.Spec.Requirements {
-			real.Spec.Template.Spec.Requirements = append(real.Spec.Template.Spec.Requirements, karpenterv1.NodeSelectorRequirementWithMinValues{NodeSelectorRequirement: r})
+			real.Spec.Template.Spec.Requirements = append(real.Spec.Template.Spec.Requirements, karpenterv1.NodeSelectorRequirementWithMinValues{Key: r.Key, Operator: r.Operator, Values: r.Values})
 		}
 		if real.Spec.Replicas != nil || real.Status.Resources == nil {
 			if real.Status.Resources == nil {
@@ -92,7 +93,8 @@ func FuzzNodePool(f *testing.F) {
 			}
 			return // Karpenter orders no node for a pod
 		}
-		// The smallest possible node: the least memory, and the least CPUs that the requirements allow.
+		// The smallest possible node: the least memory, and the least CPUs that the requirements allow. It is one of the
+		// limit on nodes.
 		with := real.Status.Resources.DeepCopy()
 		add := func(name corev1.ResourceName, q resource.Quantity) {
 			sum := with[name]
@@ -101,6 +103,7 @@ func FuzzNodePool(f *testing.F) {
 		}
 		add(corev1.ResourceCPU, resource.MustParse(cpus(real)))
 		add(corev1.ResourceMemory, *resource.NewQuantity(1, resource.BinarySI))
+		add(resources.Node, resource.MustParse("1"))
 		if real.Spec.Limits.ExceededBy(with) == nil {
 			t.Fatalf("Full (%+v), and a node would not exceed the limits %v of %v", got.Reason, real.Spec.Limits, real.Status.Resources)
 		}

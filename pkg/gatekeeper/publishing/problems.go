@@ -70,6 +70,12 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 			}
 			pools[k] = append(pools[k], ps.pools.At(i).Name)
 		}
+		for _, g := range view.Pools[i].Groups {
+			if g.Foreign {
+				ps.current = append(ps.current, problem{id: ps.pools.At(i).Name + "\n" + g.Name, regarding: g.Members[0], code: "KarpenterNodes",
+					message: fmt.Sprintf("pool %s: %s: %s", ps.pools.At(i).Name, g.Reason.Sentence, g.Reason.Detail)})
+			}
+		}
 	}
 	for _, k := range keys {
 		names := strings.Join(pools[k], ", ")

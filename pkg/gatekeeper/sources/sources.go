@@ -113,15 +113,17 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 		tracker:  clusterautoscaler.NewTracker(c.StaleAfter.Duration, c.ProvisionGrace.Duration),
 	}
 	s.tracker.Draining = config.Draining
+	nodePools := map[string]bool{}
 	for i := range config.Pools.Regular() {
 		p := config.Pools.At(i)
 		var source nodegroups.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
-			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&p.Pool), Graces: p.Graces}
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&p.Pool), Graces: p.Graces, NodePools: nodePools}
 			err = s.watchStatus(ctx, config)
 		case p.Karpenter != nil:
+			nodePools[p.Karpenter.NodePool] = true
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool)
 		case p.Static != nil:
 			source = static.MaxNodes{Nodes: p.Static.MaxNodes, MinWait: p.Graces.Provision}

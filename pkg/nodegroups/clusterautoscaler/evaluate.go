@@ -18,6 +18,8 @@ type Source struct {
 	Tracker *Tracker
 	Groups  Groups
 	Graces  pool.Graces
+	// NodePools are Karpenter's NodePools that are the source of another pool.
+	NodePools map[string]bool
 }
 
 var _ nodegroups.Source = Source{}
@@ -33,11 +35,35 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 	if problem.Code == "" {
 		j.Until = t.changed.Add(t.staleAfter)
 	}
-	j.Groups = s.groups(nodes, problem, now)
+	nodes, foreign := s.byNodePool(nodes)
+	j.Groups = append(s.groups(nodes, problem, now), foreign...)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.GroupStatus) bool { return len(g.Seen) == 0 }) {
 		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // at that time, a group without Seen gets templates
 	}
 	return j.Summarized()
+}
+
+// byNodePool separates the nodes of each NodePool that is no pool's source from the other nodes, and returns a group for
+// each of these NodePools. Nothing but the nodes is known of such a NodePool, so it counts as able to grow.
+func (s Source) byNodePool(nodes []*corev1.Node) (others []*corev1.Node, groups []nodegroups.GroupStatus) {
+	byName := map[string][]*corev1.Node{}
+	for _, node := range nodes {
+		if name := node.Labels[nodegroups.KarpenterNodePoolLabel]; name != "" && !s.NodePools[name] {
+			byName[name] = append(byName[name], node)
+		} else {
+			others = append(others, node)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		// The NodePool's taints are on all of its nodes.
+		plainest := slices.MinFunc(byName[name], func(a, b *corev1.Node) int { return len(a.Spec.Taints) - len(b.Spec.Taints) })
+		groups = append(groups, nodegroups.GroupStatus{
+			Name: "NodePool/" + name, State: nodegroups.CanGrow, Members: byName[name], Open: true, Foreign: true, MinWait: 5 * time.Minute, // as karpenter.MaxWait
+			Reason: reasonNodePool.With("before the pool, list one with karpenter: {nodePool: %s}", name),
+			New:    &nodegroups.NewNodes{Choices: map[string][]string{nodegroups.KarpenterNodePoolLabel: {name}}, Taints: nodegroups.LastingTaints(plainest.Spec.Taints)},
+		})
+	}
+	return others, groups
 }
 
 // groups returns the pool's groups. If the status has a problem, it returns the remembered groups as Unknown, with

@@ -50,6 +50,14 @@ func ofSize(size string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels[corev1.LabelInstanceTypeStable] = size }
 }
 
+// ofNodePool makes the node one of Karpenter's NodePool.
+func ofNodePool(name string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Labels[nodegroups.KarpenterNodePoolLabel], n.Labels["karpenter.sh/initialized"] = name, "true"
+		n.Spec.ProviderID = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/" + n.Name
+	}
+}
+
 func madeAt(at time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.CreationTimestamp = metav1.NewTime(epoch.Add(at))
@@ -73,6 +81,9 @@ func described(g *nodegroups.GroupStatus) string {
 		text += " new"
 		for _, key := range slices.Sorted(maps.Keys(g.New.Choices)) {
 			text += fmt.Sprintf(" %s=%s", key[strings.LastIndex(key, "/")+1:], strings.Join(g.New.Choices[key], "|"))
+		}
+		for _, taint := range g.New.Taints {
+			text += " !" + taint.Key
 		}
 	}
 	if g.Open {
@@ -202,6 +213,24 @@ func TestGroups(t *testing.T) {
 			{status: running(group("general-a", 0, 0, 3), group(general, 1, 1, 3)), nodes: []*corev1.Node{general1}},
 		}, []string{"general-a: CanGrow BelowMaxSize new", ": Full NotAutoscaled g1"}},
 
+		{"Karpenter's nodes beside a group at its maximum", byNodes, []step{
+			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1, grown("k1", "", "plain", ofNodePool("default")), grown("k2", "", "plain", ofNodePool("default"))}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "NodePool/default: CanGrow KarpenterNodes k1 k2 new nodepool=default open"}},
+		{"Karpenter's nodes are not those of a group at zero, nor do their taints differ", byNodes, []step{
+			{status: running(group(gpu, 0, 0, 3)), nodes: []*corev1.Node{
+				grown("k1", "", "plain", ofNodePool("surge"), tainted("CriticalAddonsOnly"), tainted("drained")), grown("k2", "", "plain", ofNodePool("surge"), tainted("CriticalAddonsOnly"))}},
+		}, []string{"aks-gpu-2-vmss: CanGrow BelowMaxSize new agentpool=gpu agentpool=gpu", "NodePool/surge: CanGrow KarpenterNodes k1 k2 new nodepool=surge !CriticalAddonsOnly open"}},
+		{"Karpenter's nodes of two NodePools, without the cluster autoscaler", byNodes, []step{
+			{nodes: []*corev1.Node{grown("k1", "", "plain", ofNodePool("b")), grown("k2", "", "plain", ofNodePool("a"))}},
+		}, []string{": Unknown StatusMissing open", "NodePool/a: CanGrow KarpenterNodes k2 new nodepool=a open", "NodePool/b: CanGrow KarpenterNodes k1 new nodepool=b open"}},
+		{"Karpenter's nodes of a NodePool that is another pool's source", byNodes, []step{
+			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1, grown("k1", "", "plain", ofNodePool("sourced"))}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", ": Full NotAutoscaled k1"}},
+		{"a node that Karpenter removes is not the autoscaler's", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, frozen: true},
+		}, []string{"general-a: Full AtMaxSize x"}},
+
 		{"a status that is lost: groups are remembered", byNodes, []step{
 			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3), group("aks-new-4-vmss", 0, 0, 1)), nodes: []*corev1.Node{general1, gpu1}},
 			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3), group("aks-new-4-vmss", 0, 0, 1)), nodes: []*corev1.Node{general1}},
@@ -244,7 +273,7 @@ func TestGroups(t *testing.T) {
 				must.NoError(t, tracker.Observe(s.status, now))
 				nodes := slices.Concat(s.nodes, s.others)
 				tracker.ObserveNodes([]OwnedGroups{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: s.nodes}, {Source: Source{Groups: system, Graces: graces}, Nodes: s.others}}, nodes, now)
-				j := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Status(s.nodes, now)
+				j := Source{Tracker: tracker, Groups: tc.groups, Graces: graces, NodePools: map[string]bool{"sourced": true}}.Status(s.nodes, now)
 				got = nil
 				for i := range j.Groups {
 					got = append(got, described(&j.Groups[i]))

@@ -27,6 +27,7 @@ var (
 	reasonStale               = nodegroups.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
 	reasonNoGroup             = nodegroups.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
 	reasonNotScaled           = nodegroups.Reason{Code: "NotAutoscaled", Sentence: "nodes of the pool are in no node group that the cluster autoscaler scales"}
+	reasonNodePool            = nodegroups.Reason{Code: "KarpenterNodes", Sentence: "nodes of the pool are Karpenter's, which the cluster autoscaler does not scale"}
 	reasonUnhealthyAll        = nodegroups.Reason{Code: "ClusterUnhealthy", Sentence: "the cluster autoscaler finds the cluster unhealthy and does not scale"}
 	reasonUnhealthyBackingOff = nodegroups.Reason{Code: "UnhealthyRecently", Sentence: "a node group of the pool is unhealthy and may recover"}
 	reasonUnhealthy           = nodegroups.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not scaled up"}

@@ -207,16 +207,15 @@ func (n *nodePool) choices() map[string][]string {
 
 // exhausted returns the limit that keeps Karpenter from ordering any node for the NodePool; "" if there is no such
 // limit. own are the NodePool's nodes. Karpenter orders a node only if the node's resources fit within the remaining
-// limits. If a limit is exceeded, Karpenter orders no node at all. Every node has CPU and memory. If no CPU remains or
-// no memory remains, Karpenter can therefore order no node. A limit on nodes that is reached and not exceeded is
-// ignored: Karpenter 1.8 then orders one more node, and later versions order none. If Karpenter orders none, the pods
-// later count as declined. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling,
-// filterByRemainingResources.
+// limits. If a limit is exceeded, Karpenter orders no node at all. Every node has CPU and memory, and counts as one
+// node. If nothing remains of one of these, Karpenter can therefore order no node. (Before 1.11, it ordered one more
+// node than the limit on nodes.) Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling,
+// addToNewNodeClaim and filterByRemainingResources.
 func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		have := left[name]
-		if have.Sign() < 0 || have.IsZero() && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+		if have.Sign() < 0 || have.IsZero() && (name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == resourceNodes) {
 			return n.describe(name)
 		}
 	}
