@@ -31,14 +31,22 @@ func InGang(pod *corev1.Pod) bool {
 	return labelled || compat.InPodGroup(pod)
 }
 
+// HasProvisioningRequest reports whether a ProvisioningRequest is to get the pod its nodes. The cluster autoscaler then
+// never scales up for the pod itself. Source: cluster-autoscaler/processors/provreq/pods_filter.go.
+func HasProvisioningRequest(pod *corev1.Pod) bool {
+	_, current := pod.Annotations["autoscaling.x-k8s.io/consume-provisioning-request"]
+	_, deprecated := pod.Annotations["cluster-autoscaler.kubernetes.io/consume-provisioning-request"]
+	return current || deprecated
+}
+
 // Autoscaler returns the pod's key for autoscalers and for the gate. If an autoscaler does not scale up for a pod, it
 // does not scale up for any other pod with the same key. The key covers all fields of the pod that the autoscaler reads
 // when it lists pods and simulates Filter plugins. These include the priority and the autoscaler's own annotations. The
 // key also contains the result of Scheduler. If the nodes that the pod can use depend on other pods, on volumes, on
-// resource claims or on a gang, the key is empty.
+// resource claims, on a gang or on a ProvisioningRequest, the key is empty.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) string {
 	s := &pod.Spec
-	if InGang(pod) || len(s.ResourceClaims) > 0 {
+	if InGang(pod) || HasProvisioningRequest(pod) || len(s.ResourceClaims) > 0 {
 		return ""
 	}
 	for i := range s.Volumes {

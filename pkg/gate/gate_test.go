@@ -36,7 +36,7 @@ func declining(grace time.Duration) configv1.Capacity {
 func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	t.Helper()
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
-		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template},
+		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template, Capacity: &configv1.PoolCapacity{ProvisionGrace: &metav1.Duration{Duration: 12 * time.Minute}}},
 		{Name: "system", NodeSelector: matching("mode", "system")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}})
@@ -87,6 +87,7 @@ func TestDecide(t *testing.T) {
 	byEvent.Uncounted = true
 	foreign := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, MinWait: 10 * minute, Foreign: true}})
 	foreign.Outages = []nodegroups.Outage{{From: ago(time.Hour)}}
+	booked := map[string]string{"autoscaling.x-k8s.io/consume-provisioning-request": "request"}
 	for _, tc := range []struct {
 		name         string
 		user, system nodegroups.Pool
@@ -142,6 +143,14 @@ func TestDecide(t *testing.T) {
 		{name: "not declined: the pod was nominated", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, ignored: minute, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "not declined: the autoscaler does not look at it yet", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, annotations: map[string]string{DelayAnnotation: "2h"}, wantCode: "PoolCanGrow"},
 		{name: "not declined: the autoscaler never looks at it", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, priority: -11, wantCode: "PoolCanGrow"},
+		{name: "not declined: a ProvisioningRequest may still get it nodes", user: looked(canGrow, time.Hour), system: full, unschedFor: 11 * minute, annotations: booked, wantCode: "ProvisioningRequest", wantUntil: minute},
+		{name: "the same with the old annotation", user: looked(canGrow, time.Hour), system: full, unschedFor: 11 * minute,
+			annotations: map[string]string{"cluster-autoscaler.kubernetes.io/consume-provisioning-request": ""}, wantCode: "ProvisioningRequest", wantUntil: minute},
+		{name: "declined: the ProvisioningRequest got it none for provisionGrace", user: looked(canGrow, time.Hour), system: full, unschedFor: 12 * minute, annotations: booked, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: the request got nodes lately", user: looked(canGrow, minute), system: full, unschedFor: time.Hour, annotations: booked, wantCode: "ProvisioningRequest", wantUntil: 11 * minute},
+		{name: "not declined: four loops have not ended since the request's time began", user: canGrow, system: full, unschedFor: time.Hour, annotations: booked, wantCode: "ProvisioningRequest"},
+		{name: "no autoscaler that reads ProvisioningRequests", user: uncounted, system: full, unschedFor: 5 * minute, annotations: booked, wantOpen: true, wantCode: "Open"},
+		{name: "no pool can grow, whatever the request", user: full, system: full, unschedFor: minute, annotations: booked, wantOpen: true, wantCode: "Open"},
 		{name: "declined before by another of the kind", user: looked(canGrow, time.Hour), system: full, declined: minute, wantOpen: true, wantCode: "Open"},
 		{name: "not declined: it is skipped for a while", user: skipped, system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: minute},
 		{name: "what was declined before is over: something happened since", user: looked(canGrow, minute), system: full, declined: 90 * time.Second, wantCode: "PoolCanGrow"},

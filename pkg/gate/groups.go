@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -200,7 +201,9 @@ func (e *evaluation) group(i, k int) Verdict {
 }
 
 // growth returns the verdict for a group in state CanGrow. The verdict is open if the pod exceeds the group's remaining
-// limits, or if the group declined the pod. Otherwise, the group keeps the gate closed.
+// limits, or if the group declined the pod. Otherwise, the group keeps the gate closed. The cluster autoscaler adds no
+// node for a pod with a ProvisioningRequest, but for the request. The group therefore declines such a pod only after
+// provisionGrace.
 func (e *evaluation) growth(i, k int) Verdict {
 	p := &e.view.Pools[i]
 	g := &p.Groups[k]
@@ -214,6 +217,11 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if g.Foreign {
 		p = &nodegroups.Pool{Scans: nodegroups.Scans{Uncounted: true}} // the pool's loops are another autoscaler's
 	}
+	// Only the cluster autoscaler reads ProvisioningRequests. It is the only source with loops.
+	requested := !p.Uncounted && alike.HasProvisioningRequest(e.req.Pod)
+	if requested {
+		holds.Closes = &reasonRequest
+	}
 	if e.req.Declined != nil && !g.ByEvent && !g.Foreign {
 		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.LastChanged.After(at) && !g.LastActivity.After(at) {
 			return opened(reasonDeclined, g.Name)
@@ -225,6 +233,9 @@ func (e *evaluation) growth(i, k int) Verdict {
 	wait := e.Pools.At(i).Graces.Decline
 	if !g.ByEvent || !e.refused() {
 		wait = max(wait, g.MinWait)
+	}
+	if requested {
+		wait = max(wait, e.Pools.At(i).Graces.Provision)
 	}
 	due := p.WaitedAt(e.clock, wait)
 	if due.IsZero() || e.now.Before(due) {

@@ -53,6 +53,7 @@ var (
 	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
 	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")
 	ReasonUnknown = define(Earlier, "PoolUnknown", "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow", "")
+	reasonRequest = define(Earlier, "ProvisioningRequest", "node(s) in a burst pool, which stays closed while the pod's ProvisioningRequest may get nodes in an earlier pool", "")
 
 	ReasonSnapshotStale      = define(Momentary, "SnapshotStale", "node(s) in a burst pool, which stays closed until the scheduler's snapshot has all nodes of the earlier pools", "")
 	ReasonRolloutTerminating = define(Momentary, "RolloutTerminating", "node(s) in a burst pool, which stays closed while pods that the rollout replaces terminate elsewhere", "")

@@ -27,7 +27,7 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	for kind, want := range map[Kind]string{
-		Earlier:   "PoolCanGrow PoolGrowing PoolUnknown",
+		Earlier:   "PoolCanGrow PoolGrowing PoolUnknown ProvisioningRequest",
 		Momentary: "SnapshotStale RolloutTerminating ReplicaSetUnknown VictimsTerminating RateLimited OverrideUnread",
 	} {
 		var codes []string

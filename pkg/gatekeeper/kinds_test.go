@@ -84,6 +84,9 @@ func TestKindOf(t *testing.T) {
 		{"a resource claim", func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}} }, none},
 		{"a pod group", func(p *v1.Pod) { p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"} }, none},
 		{"a workload", compat.JoinPodGroup, none},
+		{"a ProvisioningRequest", func(p *v1.Pod) {
+			p.Annotations = map[string]string{"autoscaling.x-k8s.io/consume-provisioning-request": "r"}
+		}, none},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			changed := plain()

@@ -206,10 +206,10 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if onlyNew {
 		return next
 	}
-	withoutCondition, due := g.held.Unreported(now)
-	if len(withoutCondition) > 0 {
-		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable", "pods", len(withoutCondition))
-		g.requeue(withoutCondition, held.Always)
+	ignored, due := g.held.Ignored(func(node string) bool { _, err := g.nodes.Get(node); return err == nil }, now)
+	if len(ignored) > 0 {
+		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable, or are nominated to a node that does not exist", "pods", len(ignored))
+		g.requeue(ignored, held.Always)
 	}
 	untried, later := g.held.Untried(now)
 	g.requeue(untried, held.Last)

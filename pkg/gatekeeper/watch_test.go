@@ -69,6 +69,64 @@ func TestNamespaceIsLabelled(t *testing.T) {
 	}
 }
 
+// TestNominatedNodeIsDeleted: if the node to which a held pod is nominated is deleted, the pod is requeued, without
+// another event. Autoscalers count as ignoring the pod until its nomination is cleared.
+func TestNominatedNodeIsDeleted(t *testing.T) {
+	node := burstNode("vm")
+	node.Labels = map[string]string{"agentpool": "userpool"}
+	w := newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, node)
+	var requeued atomic.Int32
+	w.config.Activate = func(_ klog.Logger, pods map[string]*v1.Pod) {
+		if pods["default/p"] != nil {
+			requeued.Add(1)
+		}
+	}
+	w.setStatus(1, 1)
+	w.run()
+	w.Lead()
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
+	p.Status.NominatedNodeName = "vm"
+	w.addPod(p)
+	w.verdict(p, gate.ReasonCanGrow.Code)
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	w.Gatekeeper.Failed(p, true)
+	w.Hold(klog.Background(), p, &d, nil)
+	before := w.clock.Now()
+	w.eventually(func() string {
+		if w.clock.Since(before) < 30*time.Second {
+			return "the clock stands still"
+		}
+		return ""
+	})
+	if n := requeued.Load(); n > 0 {
+		t.Errorf("the pod was requeued %d times while its node existed", n)
+	}
+	must.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "vm", metav1.DeleteOptions{}))
+	deleted := w.clock.Now()
+	w.eventually(func() string {
+		if requeued.Load() == 0 {
+			return "the pod was not requeued"
+		}
+		return ""
+	})
+	if took := w.clock.Since(deleted); took > published.Heartbeat/2 { // the clock is faster than the informers
+		t.Errorf("the pod was requeued after %v", took)
+	}
+	if since := w.held.Since(p, w.clock.Now()); since.Ignored.Before(deleted) {
+		t.Errorf("the pod has been looked at since %v, and its nomination stands", since.Ignored)
+	}
+	p = p.DeepCopy()
+	p.Status.NominatedNodeName = ""
+	w.update(p)
+	cleared := w.clock.Now()
+	w.eventually(func() string {
+		if since := w.held.Since(p, w.clock.Now()).Ignored; since.Before(deleted) || w.clock.Since(cleared) < time.Second || since.After(w.clock.Now().Add(-time.Second)) {
+			return fmt.Sprintf("cleared at %v, looked at since %v", cleared, since)
+		}
+		return ""
+	})
+}
+
 // TestTenants: with tenants, a pod that a NetworkPolicy selects is held. It is requeued when the NetworkPolicy is
 // deleted, when its labels change, and when the namespace allows the loss. In the last case, an event names the loss.
 func TestTenants(t *testing.T) {

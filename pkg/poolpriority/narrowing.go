@@ -82,7 +82,9 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 }
 
 // RunPostFilterPlugins runs the PostFilter plugins. Preemption gets only the nodes on which it may help. awaitVictims
-// retries a pod that has preempted other pods.
+// retries a pod that has preempted other pods. If the node to which the pod is nominated no longer exists,
+// RunPostFilterPlugins clears the nomination, because cluster autoscaler 1.36 and later ignores such a pod.
+// DefaultPreemption clears it only for a pod that may preempt others.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly && !c.narrowed && !c.fromCache {
@@ -90,6 +92,11 @@ func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleSta
 		defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c
 	}
 	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
+	if name := pod.Status.NominatedNodeName; name != "" && (result == nil || result.Mode() == fwk.ModeNoop) {
+		if _, err := n.SnapshotSharedLister().NodeInfos().Get(name); err != nil {
+			result = &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride}}
+		}
+	}
 	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
 		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
 			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)

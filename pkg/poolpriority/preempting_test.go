@@ -2,17 +2,20 @@ package poolpriority
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
@@ -99,6 +102,47 @@ func (h *harness) preemptsOne(t *testing.T) {
 	h.sched.ScheduleOne(h.ctx)
 	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
 		t.Fatalf("%d pods are nominated for the node, want 1", n)
+	}
+}
+
+// TestNominationToNoNode: if the node to which a pod is nominated does not exist any more, the pod's next cycle clears
+// the nomination, whether or not the pod may preempt others. From 1.36 on, the cluster autoscaler ignores the pod until
+// then.
+func TestNominationToNoNode(t *testing.T) {
+	never, whileItLeads := v1.PreemptNever, time.Hour
+	for _, tc := range []struct {
+		name      string
+		nominated string
+		policy    *v1.PreemptionPolicy
+		lease     time.Duration
+		cleared   bool
+	}{
+		{"a pod that may preempt, and finds no victim", "gone", nil, whileItLeads, true},
+		{"a pod that preempts nobody", "gone", &never, whileItLeads, true},
+		{"a cycle without preemption", "gone", nil, -time.Second, true},
+		{"a node that exists", "user-1", &never, whileItLeads, false},
+		{"no nomination", "", &never, whileItLeads, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHarness(t, aks(t))
+			h.plugin.leadership = lease.NewLeadership()
+			h.plugin.leadership.Extend(time.Now().Add(tc.lease))
+			h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
+			h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
+			h.place(pod("equal").Priority(10).Obj(), "user-1")
+			p := pod("high").Priority(10).Obj()
+			p.Spec.PreemptionPolicy, p.Status.NominatedNodeName = tc.policy, tc.nominated
+			must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
+			compat.Enqueue(h.ctx, h.sched, p)
+			h.sched.ScheduleOne(h.ctx)
+			cleared := slices.ContainsFunc(h.client.Actions(), func(a clienttesting.Action) bool {
+				patch, ok := a.(clienttesting.PatchAction)
+				return ok && strings.Contains(string(patch.GetPatch()), `"nominatedNodeName":null`)
+			})
+			if cleared != tc.cleared || tc.cleared && len(h.sched.SchedulingQueue.NominatedPodsForNode("gone")) > 0 {
+				t.Errorf("cleared: %v, want %v; %v", cleared, tc.cleared, h.client.Actions())
+			}
+		})
 	}
 }
 

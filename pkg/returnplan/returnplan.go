@@ -30,7 +30,8 @@ const (
 	// Always is the value of Annotation that opts in a workload whose kind of controller is not in replaced.
 	Always = "Always"
 	// safeToEvict and doNotDisrupt are the annotations of the cluster autoscaler and of Karpenter for pods that must
-	// not be moved.
+	// not be moved. With a duration as the value of doNotDisrupt, Karpenter may move the pod after this time. Return
+	// never does, because the value says that a move is unwelcome.
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
@@ -48,6 +49,16 @@ const (
 	maxRooms, maxRoomsOfOne = 100, 10
 )
 
+// keeps has the annotations that keep a pod in its burst pool, with the values that do so.
+var keeps = []struct {
+	key string
+	by  func(value string) bool
+}{
+	{safeToEvict, func(value string) bool { return value == "false" || value == "on-completion" }},
+	{doNotDisrupt, func(value string) bool { return value != "false" }},
+	{Annotation, func(value string) bool { return value == Never }},
+}
+
 // replaced maps kinds of controllers to their API versions. These controllers replace an evicted pod with an equal pod.
 var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 
@@ -55,9 +66,9 @@ var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v
 // pod stays if an annotation opts it out, or if it is terminating or has terminated. A pod also stays if no controller
 // would replace it with an equal pod.
 func Stays(pod *corev1.Pod) string {
-	for _, a := range []struct{ key, value string }{{safeToEvict, "false"}, {doNotDisrupt, "true"}, {Annotation, Never}} {
-		if pod.Annotations[a.key] == a.value {
-			return fmt.Sprintf("its annotation %s is %q", a.key, a.value)
+	for _, a := range keeps {
+		if value, ok := pod.Annotations[a.key]; ok && a.by(value) {
+			return fmt.Sprintf("its annotation %s is %.20q", a.key, value) // cut, because users choose the value
 		}
 	}
 	switch owner := metav1.GetControllerOfNoCopy(pod); {

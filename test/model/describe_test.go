@@ -14,8 +14,8 @@ func ago(now, t time.Time) string {
 }
 
 func (k *podKind) describe(now time.Time) string {
-	return fmt.Sprintf("pod disk=%s agentPool=%s tolerates=%v cpu=%d virtual=%v priority=%d burst=%q created %s, delay %s, unschedulable %s, no room %s, ignored %s, counts failures %v: %+v",
-		k.disk, k.agentPool, k.tolerates, k.cpu, k.virtual, k.priority, k.burst, ago(now, k.created), k.delay, ago(now, k.since), ago(now, k.noRoom), ago(now, k.ignored), k.counts, k.pacing)
+	return fmt.Sprintf("pod disk=%s agentPool=%s tolerates=%v cpu=%d virtual=%v priority=%d burst=%q created %s, delay %s, requested %v, unschedulable %s, no room %s, ignored %s, counts failures %v: %+v",
+		k.disk, k.agentPool, k.tolerates, k.cpu, k.virtual, k.priority, k.burst, ago(now, k.created), k.delay, k.requested, ago(now, k.since), ago(now, k.noRoom), ago(now, k.ignored), k.counts, k.pacing)
 }
 
 // describe returns a description of the last part of the history.

@@ -75,7 +75,7 @@ var covered = struct{ states, statuses, whys []string }{
 	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow UnhealthyRecently", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
-	[]string{"SelectedByPod", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: backing off", "Declined", "Full", "Growing",
+	[]string{"SelectedByPod", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: ProvisioningRequest", "CanGrow: backing off", "Declined", "Full", "Growing",
 		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 

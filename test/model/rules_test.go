@@ -49,6 +49,7 @@ type podKind struct {
 	priority  int32
 	created   time.Time
 	delay     time.Duration
+	requested bool      // a ProvisioningRequest is to get it nodes
 	since     time.Time // unschedulable
 	noRoom    time.Time
 	ignored   time.Time
@@ -972,6 +973,9 @@ func (h *history) declines(s seat, k int, pod *podKind) string {
 	clock := h.clock(k, pod)
 	if h.waited(clock, k) < h.settings.pools[s.pool].decline {
 		return "CanGrow: declineGrace"
+	}
+	if pod.requested && h.waited(clock, k) < h.settings.pools[s.pool].provision {
+		return "CanGrow: ProvisioningRequest"
 	}
 	if !clock.Before(h.lookedAt(k)) {
 		return "CanGrow: four loops"

@@ -246,6 +246,9 @@ func (k *podKind) pod() *corev1.Pod {
 	if k.delay > 0 {
 		p.Annotations[gate.DelayAnnotation] = k.delay.String()
 	}
+	if k.requested {
+		p.Annotations["autoscaling.x-k8s.io/consume-provisioning-request"] = "request"
+	}
 	return p
 }
 
@@ -300,6 +303,7 @@ func randomPod(r *rand.Rand, now time.Time) podKind {
 	if r.IntN(12) == 0 {
 		k.delay = time.Duration(r.IntN(600)) * time.Second
 	}
+	k.requested = r.IntN(12) == 0
 	if r.IntN(12) == 0 {
 		k.ignored = now.Add(-time.Duration(r.IntN(200)) * time.Second)
 	}

@@ -41,6 +41,8 @@ const (
 	// time doubles with each of these requeues, up to maxRetryWithoutCondition.
 	retryWithoutCondition    = 10 * time.Second
 	maxRetryWithoutCondition = 5 * time.Minute
+	// retryNominated replaces retryWithoutCondition for a held pod that is nominated to a node that does not exist.
+	retryNominated = time.Second
 	// If a stale snapshot closed the gate, the held pod is requeued after retryStale. A node event may requeue the pod
 	// earlier.
 	retryStale = 100 * time.Millisecond
@@ -105,8 +107,8 @@ type heldPod struct {
 	// reservedAt is when the pod was enqueued because a budget had room for the pod. It becomes zero when the pod's
 	// gates close, and when a scheduling cycle of the pod fails.
 	reservedAt time.Time
-	// since is when the pod was last held. If the pod is requeued because it lacks the condition Unschedulable, since
-	// becomes the time of the requeue. tries counts these requeues.
+	// since is when the pod was last held. If the pod is requeued because autoscalers ignore it (Ignored), since becomes
+	// the time of the requeue. tries counts these requeues.
 	since time.Time
 	tries int
 }
@@ -384,13 +386,13 @@ func (h *Pods) UnknownToAPI() map[types.UID]time.Time {
 
 // latest returns the pod's time for UnknownToAPI. If the pod last failed for a reason other than a lack of resources,
 // latest returns the time of this failure. Otherwise, latest returns when the wait for a scale-up began: when the pod
-// became unschedulable, began to lack resources, or lacked them again after it had fit a node.
+// became unschedulable, began to lack resources, lacked them again after it had fit a node, or lost its nominated node.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since, c := h.firstFailed[uid], h.clocks[uid]
 	switch {
 	case c.stopped:
 		return c.tried
-	case !c.tried.IsZero() && c.ignored.After(c.noRoom):
+	case c.ignored.After(since) && c.ignored.After(c.noRoom):
 		return c.ignored
 	case c.noRoom.After(since):
 		return c.noRoom
@@ -416,22 +418,26 @@ func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	return found
 }
 
-// Unreported returns, by namespace/name, held pods that have lacked the condition Unschedulable for too long. The write
-// of the condition was lost, and autoscalers ignore pods without the condition. The caller therefore requeues these
-// pods. Unreported also returns when the next pod without the condition is due.
-func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
+// Ignored returns, by namespace/name, held pods that autoscalers ignore, although they wait for an autoscaler. The caller
+// requeues these pods. A pod may have lacked the condition Unschedulable for too long, because its write was lost. Or
+// the node to which the pod is nominated does not exist any more, and the pod's next cycle clears the nomination. Ignored
+// also returns when the next pod is due.
+func (h *Pods) Ignored(exists func(node string) bool, now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
 	h.each(func(_ types.UID, entry *heldPod) {
-		if !gate.UnschedulableSince(entry.pod).IsZero() {
+		retry := retryWithoutCondition
+		if node := entry.pod.Status.NominatedNodeName; node != "" && !exists(node) {
+			retry = retryNominated
+		} else if !gate.UnschedulableSince(entry.pod).IsZero() {
 			return
 		}
-		if !now.Before(entry.withoutConditionUntil()) {
+		if !now.Before(entry.ignoredUntil(retry)) {
 			pods[nameOf(entry.pod)] = entry.pod
 			entry.tries++
 			entry.since = now
 		}
-		next = nodegroups.Earliest(next, entry.withoutConditionUntil())
+		next = nodegroups.Earliest(next, entry.ignoredUntil(retry))
 	})
 	return pods, next
 }
@@ -451,9 +457,9 @@ func (h *Pods) Untried(now time.Time) (map[string]*v1.Pod, time.Time) {
 	return pods, next
 }
 
-// withoutConditionUntil returns when the pod is requeued if it still lacks the condition Unschedulable.
-func (p *heldPod) withoutConditionUntil() time.Time {
-	return p.since.Add(min(retryWithoutCondition<<min(p.tries, 10), maxRetryWithoutCondition))
+// ignoredUntil returns when the pod is requeued if autoscalers still ignore it. retry is the time after its first try.
+func (p *heldPod) ignoredUntil(retry time.Duration) time.Time {
+	return p.since.Add(min(retry<<min(p.tries, 10), maxRetryWithoutCondition))
 }
 
 // nameOf returns the pod's namespace/name, the key by which the scheduler activates pods.

@@ -119,6 +119,7 @@ func TestWithoutCondition(t *testing.T) {
 	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
 	h.Add(told, "", &closed, nil, now)
 	h.Add(pod("withoutCondition"), "", &closed, nil, now)
+	exists := func(string) bool { return true }
 	for _, tc := range []struct {
 		after, next time.Duration
 		want        int
@@ -130,7 +131,7 @@ func TestWithoutCondition(t *testing.T) {
 		{3 * retryWithoutCondition, 7 * retryWithoutCondition, 1},
 		{3*retryWithoutCondition + time.Hour, 3*retryWithoutCondition + time.Hour + 8*retryWithoutCondition, 1},
 	} {
-		pods, next := h.Unreported(now.Add(tc.after))
+		pods, next := h.Ignored(exists, now.Add(tc.after))
 		if len(pods) != tc.want || tc.want == 1 && pods["default/withoutCondition"] == nil || !next.Equal(now.Add(tc.next)) {
 			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
 		}
@@ -138,7 +139,7 @@ func TestWithoutCondition(t *testing.T) {
 	known := told.DeepCopy()
 	known.UID, known.Name = "withoutCondition", "withoutCondition"
 	h.Update(told, known, now)
-	if pods, next := h.Unreported(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
+	if pods, next := h.Ignored(exists, now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
 		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
 	}
 }
@@ -179,6 +180,34 @@ func TestUntried(t *testing.T) {
 	h.Add(h.pods["old"].pod, "", closed, nil, now.Add(retryHeld+90*time.Second))
 	h.Remove("urgent")
 	untried(retryHeld+2*time.Minute, "default/young", 2*retryHeld+90*time.Second)
+}
+
+// TestNominatedToNoNode: a held pod is requeued at once when the node to which it is nominated no longer exists, and
+// again after retryNominated, twice that, and so on.
+func TestNominatedToNoNode(t *testing.T) {
+	h, gone := New(), false
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
+	p.Status.NominatedNodeName = "n"
+	h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, now)
+	for _, tc := range []struct {
+		after time.Duration
+		gone  bool
+		want  int
+		next  time.Duration // 0: never
+	}{
+		{time.Minute, false, 0, 0},
+		{time.Minute, true, 1, time.Minute + 2*retryNominated},
+		{time.Minute + retryNominated, true, 0, time.Minute + 2*retryNominated},
+		{time.Minute + 2*retryNominated, true, 1, time.Minute + 6*retryNominated},
+		{2 * time.Minute, false, 0, 0}, // the node was created anew
+	} {
+		gone = tc.gone
+		pods, next := h.Ignored(func(node string) bool { return node != "n" || !gone }, now.Add(tc.after))
+		if len(pods) != tc.want || tc.next == 0 != next.IsZero() || tc.next != 0 && !next.Equal(now.Add(tc.next)) {
+			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
+		}
+	}
 }
 
 func TestUnschedulableSince(t *testing.T) {
@@ -314,9 +343,9 @@ func TestClocks(t *testing.T) {
 		{"it has no room, and then fits", -60, []event{{minute: 0, insufficientResources: true}, {minute: 5, fits: true}}, -60, never, never, 5},
 		{"it fits, and then has no room", -60, []event{{minute: 0, fits: true}, {minute: 5, insufficientResources: true}}, -60, -60, 5, 5},
 		{"it has no room, fits, and has no room again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 2, fits: true}, {minute: 3, fits: true}, {minute: 6, insufficientResources: true}, {minute: 7, insufficientResources: true}}, -60, -60, 6, 6},
-		{"it is nominated", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
-		{"it is nominated no more", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, never},
-		{"it was nominated, and fails again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, insufficientResources: true}}, -60, -60, 4, never},
+		{"it is nominated", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, 1},
+		{"it is nominated no more", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, 4},
+		{"it was nominated, and fails again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, insufficientResources: true}}, -60, -60, 4, 4},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := New()

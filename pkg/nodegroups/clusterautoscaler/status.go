@@ -57,8 +57,10 @@ type health struct {
 // nodeCounts counts the nodes of a group by their state.
 type nodeCounts struct {
 	Registered struct {
-		Ready   int `json:"ready"`
-		Unready struct {
+		Ready int `json:"ready"`
+		// Suspended is the number of nodes with the condition Suspended. cluster-autoscaler 1.36 and later writes it.
+		Suspended int `json:"suspended"`
+		Unready   struct {
 			Total int `json:"total"`
 		} `json:"unready"`
 	} `json:"registered"`
@@ -116,15 +118,15 @@ func parse(data string) (*status, error) {
 // Full.
 func (h *health) check() error {
 	c := h.NodeCounts
-	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered); least < 0 {
+	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.Registered.Suspended, c.LongUnregistered); least < 0 {
 		return fmt.Errorf("negative count %d", least)
 	}
 	return nil
 }
 
 // upcoming returns the number of ordered nodes that the autoscaler still expects. The formula is the autoscaler's own
-// (ClusterStateRegistry.GetUpcomingNodes).
+// (clusterstate.go, calculateUpcomingNodesInNodeGroup).
 func (h *health) upcoming() int {
 	c := h.NodeCounts
-	return h.CloudProviderTarget - (c.Registered.Ready + c.Registered.Unready.Total + c.LongUnregistered)
+	return h.CloudProviderTarget - (c.Registered.Ready + c.Registered.Unready.Total + c.Registered.Suspended + c.LongUnregistered)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +96,43 @@ func unhealthy(group string) string { return strings.Replace(group, "Healthy", "
 func made(uid types.UID, cm *corev1.ConfigMap) *corev1.ConfigMap {
 	cm.UID = uid
 	return cm
+}
+
+// TestSuspended: suspended nodes, which the status has since 1.36, exist, and are not on their way. Both encoders are
+// read: that of 1.36, which writes the count of each group, and those of earlier versions, which write none.
+func TestSuspended(t *testing.T) {
+	const user = "aks-userpool-123-vmss"
+	for _, tc := range []struct {
+		name         string
+		target       int
+		count        string // what the status has of suspended nodes
+		want         string
+		wantArriving int
+	}{
+		{"none, 1.36", 3, "suspended: 0", "Provisioning", 2},
+		{"none, 1.35 and earlier", 3, "", "Provisioning", 2},
+		{"all that are missing", 3, "suspended: 2", "AtMaxSize", 0},
+		{"one of those that are missing", 3, "suspended: 1", "Provisioning", 1},
+		{"below the maximum size", 2, "suspended: 1", "BelowMaxSize", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cm := sample(t, "09-suspended-1.36.yaml")
+			text := cm.Data[StatusKey]
+			text = regexp.MustCompile(` +suspended: 2\n`).ReplaceAllStringFunc(text, func(line string) string {
+				if tc.count == "" {
+					return ""
+				}
+				return strings.Replace(line, "suspended: 2", tc.count, 1)
+			})
+			cm.Data[StatusKey] = strings.Replace(text, "cloudProviderTarget: 3", fmt.Sprint("cloudProviderTarget: ", tc.target), 1)
+			tracker := NewTracker(staleAfter, graces.Provision)
+			must.NoError(t, tracker.Observe(cm, epoch))
+			got := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, epoch).Groups[0]
+			if got.Name != user || got.Reason.Code != tc.want || got.Arriving != tc.wantArriving {
+				t.Errorf("%s: %s (%s), %d arrive; want %s, %d", got.Name, got.Reason.Code, got.Reason.Detail, got.Arriving, tc.want, tc.wantArriving)
+			}
+		})
+	}
 }
 
 // TestHistories: the states of a pool over a series of statuses.
@@ -277,6 +315,7 @@ func TestUnreadable(t *testing.T) {
 		{"free text", "Cluster-autoscaler status at 2023-05-02 07:49:51 +0000 UTC:\nCluster-wide:\n", "before 1.30"},
 		{"an unknown state", "autoscalerStatus: Dreaming", `"Dreaming"`},
 		{"a group without a name", "autoscalerStatus: Running\nnodeGroups: [{health: {maxSize: 1}}]", "nodeGroups[0] has no name"},
+		{"a negative count of suspended nodes", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, nodeCounts: {registered: {suspended: -1}}}}]", "negative count -1"},
 		{"a negative count", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, cloudProviderTarget: -1}}]", "negative count -1"},
 		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is listed twice`},
 		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},

@@ -2,7 +2,7 @@
 // the time, it computes which nodes to order, which nodes to remove, and the status. It uses no API server, no clock
 // and no goroutine, so a test can clone an autoscaler and see what the clone does.
 //
-// It follows the recorded runs of cluster-autoscaler 1.35, and the sources of that version and of earlier ones.
+// It follows the recorded runs of cluster-autoscaler 1.35, and the sources of that version, of earlier ones and of 1.36.
 // Comments name the source files: core/static_autoscaler.go, clusterstate/clusterstate.go, utils/backoff,
 // loop/trigger.go.
 package autoscaler
@@ -55,6 +55,8 @@ type Options struct {
 	ParallelRemovals, ParallelDrains int
 	// Seed orders groups of the same priority at random, as the random expander does. With 0, they are ordered by name.
 	Seed uint64
+	// Minor is the minor version of cluster-autoscaler 1. Versions below 36 are alike.
+	Minor int
 }
 
 // Real returns the defaults of the real autoscaler. Source: config/flags.

@@ -21,7 +21,8 @@ const (
 )
 
 // pods returns the pods that take capacity of nodes, and the unschedulable pods, oldest first. A pod that is nominated
-// to an existing node counts as placed on it.
+// to an existing node counts as placed on it. Since 1.36, a pod that is nominated to any other node is ignored. Source:
+// utils/kubernetes/listers.go, ArrangePodsBySchedulability.
 func (l *loop) pods() (placed, pending []*corev1.Pod) {
 	exists := map[string]bool{}
 	for _, node := range l.world.Nodes {
@@ -34,9 +35,10 @@ func (l *loop) pods() (placed, pending []*corev1.Pod) {
 			if exists[pod.Spec.NodeName] {
 				placed = append(placed, pod)
 			}
-		case pod.DeletionTimestamp != nil || !slices.ContainsFunc(pod.Status.Conditions, isUnschedulable):
+		case pod.DeletionTimestamp != nil || l.options.Minor < 36 && !slices.ContainsFunc(pod.Status.Conditions, isUnschedulable):
 		case exists[pod.Status.NominatedNodeName]:
 			placed = append(placed, on(pod, pod.Status.NominatedNodeName))
+		case pod.Status.NominatedNodeName != "" && l.options.Minor >= 36 || !slices.ContainsFunc(pod.Status.Conditions, isUnschedulable):
 		default:
 			pending = append(pending, pod)
 		}

@@ -198,6 +198,7 @@ func TestIgnoredPods(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
 		delay  time.Duration // --new-pod-scale-up-delay
+		minor  int
 		after  time.Duration // when the order is made; 0: never
 	}{
 		"any pod":                                   {change: func(*corev1.Pod) {}, after: 10 * time.Second},
@@ -209,6 +210,9 @@ func TestIgnoredPods(t *testing.T) {
 		"the option":                                {change: func(*corev1.Pod) {}, delay: 30 * time.Second, after: 40 * time.Second},
 		"nominated to a node that is":               {change: func(p *corev1.Pod) { p.Status.NominatedNodeName = VirtualNode }},
 		"nominated to a node that is not":           {change: func(p *corev1.Pod) { p.Status.NominatedNodeName = "gone" }, after: 10 * time.Second},
+		"nominated to a node that is, 1.36":         {change: func(p *corev1.Pod) { p.Status.NominatedNodeName = VirtualNode }, minor: 36},
+		"nominated to a node that is not, 1.36":     {change: func(p *corev1.Pod) { p.Status.NominatedNodeName = "gone" }, minor: 36},
+		"nominated to none, 1.36":                   {change: func(*corev1.Pod) {}, minor: 36, after: 10 * time.Second},
 		"one that is being deleted":                 {change: func(p *corev1.Pod) { p.DeletionTimestamp = &p.CreationTimestamp }},
 		"one that is larger than any group's nodes": {change: func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"size": "large"} }},
 	} {
@@ -216,7 +220,7 @@ func TestIgnoredPods(t *testing.T) {
 			c := two(func(o *Options) {
 				o.VirtualNode, o.LoopTime = true, 0
 				o.Autoscaler = autoscaler.Real()
-				o.Autoscaler.NewPodDelay = tc.delay
+				o.Autoscaler.NewPodDelay, o.Autoscaler.Minor = tc.delay, tc.minor
 			})
 			begin := c.Now()
 			c.AddPod(pod("a", "1500m", tc.change))
