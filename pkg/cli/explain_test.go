@@ -15,6 +15,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -112,6 +114,50 @@ func TestExplainByKarpenter(t *testing.T) {
 	all := []string{without.run("explain", held), with.run("explain", held)}
 	with.forbid("get /api/v1/namespaces/" + p.Namespace + "/events")
 	golden(t, "explain-karpenter", strings.Join(append(all, with.run("explain", held)), "\n"))
+}
+
+// TestExplainByAutoscaler: explain says how long the pod waits for a group that can grow, without and with the cluster
+// autoscaler's event, without the right to read events, and if the scheduler does not read them. The verdict is the
+// scheduler's.
+func TestExplainByAutoscaler(t *testing.T) {
+	p := pod(held, 25*time.Second, reported(25*time.Second, sentenceOf(t, "PoolCanGrow")))
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "event"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: p.UID},
+		Source: corev1.EventSource{Component: clusterautoscaler.Component}, Reason: "NotTriggerScaleUp", LastTimestamp: metav1.NewTime(date.Add(-21 * time.Second)),
+		Message: "pod didn't trigger scale-up: 1 node(s) had untolerated taint(s), 2 max node group size reached"}
+	var all []string
+	for _, reads := range []bool{true, false} {
+		w := newWorld(t, func(args *configv1.PoolPriorityArgs) {
+			args.Pools[0].ClusterAutoscaler.NodeGroups = append(args.Pools[0].ClusterAutoscaler.NodeGroups, "aks-gpupool-*-vmss")
+		}).vms(2, 1)
+		if reads {
+			w.tracker.ReceiveEvents(date.Add(-4 * time.Minute))
+		}
+		w.write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 2), nodeGroup(systemGroup, 1, 1, 1), nodeGroup("aks-gpupool-11111111-vmss", 0, 0, 4))
+		for _, event := range []*corev1.Event{nil, event} {
+			request := gate.Request{Pod: p, NoRoomSince: date.Add(-25 * time.Second), UnschedulableSince: date.Add(-25 * time.Second)}
+			s := newServer(t, w.published(5*time.Second), p)
+			if event != nil {
+				s.put(event)
+				request.NoScaleUp = func(*corev1.Pod) nodegroups.NoScaleUp {
+					return clusterautoscaler.EventOf(event, date.Add(-20*time.Second-300*time.Millisecond)).NoScaleUp
+				}
+			}
+			rule := gate.NewRule(w.args, w.pools)
+			decision := rule.Decide(request, w.view, date)
+			if got := decision.Burst[2].Open; got != (reads && event != nil) {
+				t.Errorf("reads %v, event %v: the scheduler's verdict is %+v", reads, event != nil, decision.Burst[2])
+			}
+			all = append(all, s.run("explain", held))
+			if strings.Contains(all[len(all)-1], "PoolCanGrow") == decision.Burst[2].Open {
+				t.Errorf("the scheduler's verdict is %+v, but explain prints:\n%s", decision.Burst[2], all[len(all)-1])
+			}
+			if reads && event != nil {
+				s.forbid("get /api/v1/namespaces/" + p.Namespace + "/events")
+				all = append(all, s.run("explain", held))
+			}
+		}
+	}
+	golden(t, "explain-autoscaler", strings.Join(all, "\n"))
 }
 
 func TestExplainPod(t *testing.T) {

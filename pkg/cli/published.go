@@ -14,10 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -216,17 +217,22 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	}
 }
 
-// readRefusal reads when Karpenter wrote that it cannot place the pod.
+// readRefusal reads what the autoscalers wrote on the pod. For an event of the cluster autoscaler, it does not know when
+// the scheduler received the event, and uses the end of the second in the event.
 func (e *explainer) readRefusal(ctx context.Context, c *cluster) {
 	list := &corev1.EventList{}
 	if err := c.list(ctx, list, e.pod.Namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(e.pod.UID)).String()}); err != nil {
-		e.note("it is unknown whether Karpenter can place the pod: %v", err)
+		e.note("it is unknown whether an autoscaler wrote that it adds no node for the pod: %v", err)
 	}
 	var results []karpenter.Simulation
+	var events []clusterautoscaler.Event
 	for i := range list.Items {
-		results = append(results, karpenter.SimulationOf(&list.Items[i]))
+		of := &list.Items[i]
+		results = append(results, karpenter.SimulationOf(of))
+		events = append(events, clusterautoscaler.EventOf(of, of.LastTimestamp.Add(time.Second-1)))
 	}
-	e.request.RefusedAt = func(pod types.UID) time.Time { return karpenter.RefusedAt(pod, results) }
+	e.request.RefusedAt = func(pod *corev1.Pod) time.Time { return karpenter.RefusedAt(pod.UID, results) }
+	e.request.NoScaleUp = func(*corev1.Pod) nodegroups.NoScaleUp { return clusterautoscaler.LastNoScaleUp(events) }
 }
 
 // readTenant reads the NetworkPolicies of the pod's namespace if `tenants` is true.

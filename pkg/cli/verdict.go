@@ -35,7 +35,8 @@ func saidOf(message string) []nodegroups.Reason {
 // ask computes the gate's decision for the pod, and sets Pools to the decision on each pool.
 func (e *explainer) ask(pod *corev1.Pod) {
 	p, request := e.published, e.published.view.Request(pod, e.now)
-	request.AzureFiles, request.NotSelected, request.Tenant, request.RefusedAt = e.request.AzureFiles, e.request.NotSelected, e.request.Tenant, e.request.RefusedAt
+	request.AzureFiles, request.NotSelected, request.Tenant = e.request.AzureFiles, e.request.NotSelected, e.request.Tenant
+	request.RefusedAt, request.NoScaleUp = e.request.RefusedAt, e.request.NoScaleUp
 	e.request = request
 	decision := p.view.Decide(request, p.pools, e.now)
 	e.takeSaid(&decision)

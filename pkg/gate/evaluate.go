@@ -70,16 +70,16 @@ type evaluation struct {
 	a    *Assessment
 	view *nodegroups.View
 	now  time.Time
-	// clock is when the pod began to wait for a scale-up. came is when a node that fits the pod last became usable. The
-	// method clocks computes both.
-	clock, came time.Time
+	// clock is when the pod began to wait for a scale-up. came is when a node that fits the pod last became usable.
+	// changed is when a node group that fits the pod last changed. The method clocks computes them.
+	clock, came, changed time.Time
 	// earlier combines the verdicts of all regular pools with the verdict of the pod's Wait.
 	earlier Verdict
 }
 
 func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
 	e := &evaluation{Rule: r, req: req, a: a, view: view, now: now}
-	e.clock, e.came = r.clocks(req, a, view)
+	e.clock, e.came, e.changed = r.clocks(req, a, view)
 	return e
 }
 

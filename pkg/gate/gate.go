@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
@@ -91,7 +90,10 @@ type Request struct {
 	Declined func() map[string]time.Time
 	// RefusedAt returns when Karpenter wrote that it cannot place the pod; zero if it did not. The gate calls RefusedAt
 	// only for node groups with ByEvent. nil means that the gate does not read events.
-	RefusedAt func(pod types.UID) time.Time
+	RefusedAt func(pod *corev1.Pod) time.Time
+	// NoScaleUp returns the cluster autoscaler's last event NotTriggerScaleUp on the pod. The gate calls NoScaleUp only
+	// for node groups that can grow. nil means that the gate does not read events.
+	NoScaleUp func(pod *corev1.Pod) nodegroups.NoScaleUp
 	// AzureFiles is the result of Volumes.AzureFiles for the pod.
 	AzureFiles bool
 	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -177,7 +176,7 @@ func TestDecide(t *testing.T) {
 				tc.user.Groups[0].LastChanged = ago(2 * time.Hour)
 			}
 			if tc.refused > 0 {
-				request.RefusedAt = func(types.UID) time.Time { return ago(tc.refused) }
+				request.RefusedAt = func(*corev1.Pod) time.Time { return ago(tc.refused) }
 			}
 			if tc.room != 0 {
 				request.Wait = Wait{Reason: ReasonRolloutTerminating, Until: now.Add(max(tc.room, 0))}

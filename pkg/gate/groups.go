@@ -66,10 +66,11 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// clocks returns two times. clock is when the pod began to wait for a scale-up. It is zero while the pod does not wait
+// clocks returns three times. clock is when the pod began to wait for a scale-up. It is zero while the pod does not wait
 // for a scale-up, for example because upcoming nodes fit the pod. When the pod has waited for long enough since clock,
 // a node group counts as declining the pod. came is when a node that fits the pod last became usable.
-func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
+// changed is when the Version or the templates of a node group that fits the pod last changed.
+func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came, changed time.Time) {
 	growing := false
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
@@ -77,14 +78,14 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 				continue
 			}
 			g := &view.Pools[i].Groups[k]
-			clock, came = latest(clock, g.LastActivity), latest(came, g.LastReady)
+			clock, came, changed = latest(clock, g.LastActivity), latest(came, g.LastReady), latest(changed, g.LastChanged)
 			growing = growing || g.IsGrowing()
 		}
 	}
 	if growing || req.NoRoomSince.IsZero() || isExpendable(req.Pod) {
-		return time.Time{}, came
+		return time.Time{}, came, changed
 	}
-	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came
+	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came, changed
 }
 
 // seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
@@ -227,7 +228,13 @@ func (e *evaluation) growth(i, k int) Verdict {
 			return opened(reasonDeclined, g.Name)
 		}
 	}
-	if e.clock.IsZero() || !p.HasScanned(e.clock) {
+	if e.clock.IsZero() {
+		return holds
+	}
+	if e.req.NoScaleUp != nil && p.LastStatus.Confirms(e.req.NoScaleUp(e.req.Pod), latest(e.clock, e.changed)) {
+		return opened(reasonDeclined, g.Name) // this pod only: Declined stays empty
+	}
+	if !p.HasScanned(e.clock) {
 		return holds
 	}
 	wait := e.Pools.At(i).Graces.Decline
@@ -252,7 +259,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 // refused reports whether Karpenter has written that it cannot place the pod, since the pod began to wait. Events have
 // whole seconds.
 func (e *evaluation) refused() bool {
-	return e.req.RefusedAt != nil && !e.req.RefusedAt(e.req.Pod.UID).Before(e.clock.Truncate(time.Second))
+	return e.req.RefusedAt != nil && !e.req.RefusedAt(e.req.Pod).Before(e.clock.Truncate(time.Second))
 }
 
 // opened returns an open verdict with the reason and the detail.

@@ -101,8 +101,8 @@ type Gatekeeper struct {
 	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
 	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried
 
-	// Other goroutines may use override.Current, sources.Changes and sources.RefusedAt. Only the loop uses the rest of
-	// these fields.
+	// Other goroutines may use override.Current, sources.Changes, sources.RefusedAt and
+	// sources.NoScaleUp. Only the loop uses the rest of these fields.
 	sources  *sources.Sources
 	override *sources.Override
 	loop     loop
@@ -312,7 +312,7 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
-	request.RefusedAt = g.sources.RefusedAt
+	request.RefusedAt, request.NoScaleUp = g.sources.RefusedAt, g.sources.NoScaleUp
 	if g.declines.Known() {
 		request.Declined = sync.OnceValue(func() map[string]time.Time {
 			if key == "" {

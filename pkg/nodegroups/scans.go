@@ -14,11 +14,13 @@ type Scans struct {
 	// Uncounted is set if the source does not show the autoscaler's loops. In that case, the scheduler considers only
 	// for how long a pod has waited.
 	Uncounted bool `json:"uncounted,omitempty"`
-	// Outages are the periods in which the autoscaler ran no loops, the earliest first.
+	// Outages are the periods in which the autoscaler ran no loops or skipped pods, the earliest first.
 	Outages []Outage `json:"pauses,omitempty"`
+	// LastStatus is for the cluster autoscaler only.
+	LastStatus LastStatus `json:"status,omitzero"`
 }
 
-// Outage is a period in which an autoscaler ran no loops. To is zero while the outage lasts.
+// Outage is a period in which an autoscaler ran no loops or skipped pods. To is zero while the outage lasts.
 type Outage struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to,omitzero"`

@@ -122,7 +122,7 @@ func (v *View) quiet() *View {
 	c.Capacity.Pools = slices.Clone(c.Capacity.Pools)
 	for i := range c.Capacity.Pools {
 		p := &c.Capacity.Pools[i]
-		p.ScannedBefore, p.Until, p.Groups = time.Time{}, time.Time{}, slices.Clone(p.Groups)
+		p.ScannedBefore, p.LastStatus.Seen, p.Until, p.Groups = time.Time{}, time.Time{}, time.Time{}, slices.Clone(p.Groups)
 		for k := range p.Groups {
 			p.Groups[k].Until = time.Time{}
 		}
@@ -189,10 +189,10 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	return request
 }
 
-// ReadsEvents reports whether the gate's decisions depend on the events that Karpenter writes on pods.
+// ReadsEvents reports whether the gate's decisions depend on the events that autoscalers write on pods.
 func (v *View) ReadsEvents() bool {
 	return !v.Args.Tenants && slices.ContainsFunc(v.Capacity.Pools, func(p nodegroups.Pool) bool {
-		return slices.ContainsFunc(p.Groups, func(g nodegroups.Group) bool { return g.ByEvent })
+		return !p.LastStatus.EventsSince.IsZero() || slices.ContainsFunc(p.Groups, func(g nodegroups.Group) bool { return g.ByEvent })
 	})
 }
 

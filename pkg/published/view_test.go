@@ -137,6 +137,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.IgnoredUntil":       "waits",
 		"Request.Declined":           "declines",
 		"Request.RefusedAt":          "the API: Karpenter's events on the pod",
+		"Request.NoScaleUp":          "the API: the cluster autoscaler's events on the pod",
 		"Request.AzureFiles":         "the API: the volumes that the pod claims",
 		"Request.NotSelected":        "the API: the pod's namespace",
 		"Request.Tenant":             "the API: the pod's namespace and its NetworkPolicies",

@@ -38,6 +38,8 @@ type AutoscalerOptions struct {
 	// DeleteDelay is the time from the taint of a node to its drain. The default is half an interval; the real
 	// autoscaler's is 5 s.
 	DeleteDelay time.Duration
+	// NoEvents is set if the autoscaler writes no events.
+	NoEvents bool
 	// SizeCache is how long the autoscaler caches the target sizes of the node groups. The default is 0; on Azure, it
 	// is up to a minute.
 	SizeCache time.Duration
@@ -76,9 +78,10 @@ type Autoscaler struct {
 	factory   informers.SharedInformerFactory
 	simulator *simulator
 	core      *autoscaler.Autoscaler
-	said      map[types.UID]string // the last event on each pod
+	said      map[types.UID]string // by pod: its last event about a scale-up
 	sizes     sizeCache
 	removals  sync.WaitGroup
+	events    sync.WaitGroup
 
 	mu        sync.Mutex
 	cancel    context.CancelFunc
@@ -152,6 +155,7 @@ func (a *Autoscaler) Kill() {
 		cancel()
 		<-done
 		a.removals.Wait()
+		a.events.Wait()
 	}
 }
 
@@ -202,12 +206,12 @@ func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	a.report(ctx, result)
 	errs := a.carryOut(ctx, result)
 	if err := a.write(ctx, result.Status, begun); err != nil {
 		return false, err
 	}
 	a.loops.Add(1)
-	a.report(ctx, result)
 	return result.Again, errs
 }
 
@@ -295,25 +299,35 @@ func (a *Autoscaler) write(ctx context.Context, status autoscaler.Status, begun 
 	return nil
 }
 
-// report writes an event for each result of the loop.
+// report writes an event for each result of the loop. Like the real autoscaler's recorder, it writes them in the
+// background, and does not repeat an event on a pod.
 func (a *Autoscaler) report(ctx context.Context, result autoscaler.Result) {
-	if g := result.Grown; g != nil {
-		for _, pod := range g.Pods {
-			a.event(ctx, pod, "TriggeredScaleUp", fmt.Sprintf("pod triggered scale-up: [{%s %d->%d (max: %d)}]", g.Group, g.From, g.To, g.Max))
-		}
-	}
-	for _, pod := range result.Unhelped {
-		a.event(ctx, pod, "NotTriggerScaleUp", result.UnhelpedReason)
-	}
-}
-
-// event writes an event on the pod. If the pod's last event has the same message, event writes nothing, because the
-// real autoscaler's recorder does not repeat an event for a while.
-func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
-	if a.said[pod.UID] == message {
+	if a.options.NoEvents {
 		return
 	}
-	a.said[pod.UID] = message
+	var grown []*corev1.Pod
+	message := ""
+	if g := result.Grown; g != nil {
+		message = fmt.Sprintf("pod triggered scale-up: [{%s %d->%d (max: %d)}]", g.Group, g.From, g.To, g.Max)
+		for _, pod := range g.Pods {
+			if a.said[pod.UID] != message {
+				a.said[pod.UID] = message
+				grown = append(grown, pod)
+			}
+		}
+	}
+	a.events.Go(func() {
+		for _, pod := range grown {
+			a.event(ctx, pod, "TriggeredScaleUp", message)
+		}
+		for _, u := range result.Unhelped {
+			a.event(ctx, u.Pod, "NotTriggerScaleUp", u.Message)
+		}
+	})
+}
+
+// event writes an event on the pod.
+func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
 	ref, err := reference.GetReference(scheme.Scheme, pod)
 	if err != nil {
 		return
@@ -322,7 +336,7 @@ func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message
 	_, err = a.client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: pod.Name + "-", Namespace: pod.Namespace},
 		InvolvedObject: *ref, Reason: reason, Message: message, Type: corev1.EventTypeNormal,
-		Source:         corev1.EventSource{Component: "cluster-autoscaler"},
+		Source: corev1.EventSource{Component: "cluster-autoscaler"}, ReportingController: "cluster-autoscaler",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil && ctx.Err() == nil {

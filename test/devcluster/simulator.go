@@ -129,6 +129,19 @@ func (w *world) Fits(pod *corev1.Pod, from int) (string, error) {
 	return "", nil
 }
 
+// Reasons returns the reasons of the first plugin that rejects the pod on the node with the index i.
+func (w *world) Reasons(pod *corev1.Pod, i int) ([]string, error) {
+	state := framework.NewCycleState()
+	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)
+	if status.IsSuccess() && result.AllNodes() {
+		status = w.framework.RunFilterPlugins(w.ctx, state, pod, w.infos[i])
+	}
+	if !status.IsSuccess() && !status.IsRejected() {
+		return nil, status.AsError()
+	}
+	return status.Reasons(), nil
+}
+
 // Place puts the pod on the node.
 func (w *world) Place(pod *corev1.Pod, node string) error {
 	placed := pod.DeepCopy()

@@ -84,6 +84,7 @@ type player struct {
 	stopped map[string]time.Time // until when a pod, by its name, waits for something other than resources
 
 	watch  func()           // called after each look; may be nil
+	delay  time.Duration    // how long the autoscaler's events take to arrive; negative: they do not arrive
 	static *static.MaxNodes // the source of the first pool, if not nil
 
 	seen int      // the number of writes of the status up to the last look
@@ -174,6 +175,7 @@ func (p *player) look() {
 		_ = p.tracker.Observe(p.status(), now) // an error in the status becomes the reason of its pools
 	}
 	p.now = now
+	p.tracker.ReceiveEvents(now)
 	nodes := p.Nodes()
 	byPool, _ := p.pools.Group(nodes)
 	var claims []clusterautoscaler.OwnedGroups
@@ -199,7 +201,7 @@ type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
 	kind := alike.Autoscaler(pod, false, nil, nil)
-	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since,
+	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since, NoScaleUp: p.noScaleUp,
 		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d, p.Now())
@@ -209,6 +211,17 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
 	}
 	return v.Open, v.Reason.Code
+}
+
+// noScaleUp returns the autoscaler's last event on the pod, if it has arrived.
+func (p *player) noScaleUp(pod *corev1.Pod) nodegroups.NoScaleUp {
+	e := p.Event(pod.UID)
+	seen := e.At.Add(p.delay)
+	if e.At.IsZero() || p.delay < 0 || seen.After(p.Now()) {
+		return nodegroups.NoScaleUp{}
+	}
+	return clusterautoscaler.EventOf(&corev1.Event{Source: corev1.EventSource{Component: clusterautoscaler.Component}, Reason: "NotTriggerScaleUp", Message: e.Message,
+		LastTimestamp: metav1.NewTime(e.At.Truncate(time.Second))}, seen).NoScaleUp
 }
 
 // knowing knows the future: it opens when a burst would not be early.
@@ -495,7 +508,9 @@ func disturb(p *player, r *rand.Rand, i int) {
 // newHistory returns a random cluster and the source of its random changes, both from the seed.
 func newHistory(t testing.TB, seed uint64) (*player, *rand.Rand) {
 	r := rand.New(rand.NewPCG(seed, 7))
-	return newPlayer(t, randomOptions(r)), r
+	p := newPlayer(t, randomOptions(r))
+	p.delay = []time.Duration{-1, 0, 0, 20 * time.Second}[seed%4] // no random number: histories stay as they were
+	return p, r
 }
 
 // live makes forty random changes, with some time after each.

@@ -132,6 +132,7 @@ func TestHistories(t *testing.T) {
 	})
 	t.Run("beside one at zero of which nothing is known: declineGrace and two loops, and 2 s for the next of the kind", func(t *testing.T) {
 		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 0, 4, 10, gpuTaint))
+		p.delay = -1
 		p.add("full", 2)
 		p.play(2*time.Second, ours)
 		p.add("web", 3)
@@ -142,6 +143,32 @@ func TestHistories(t *testing.T) {
 		p.add("next", 3)
 		p.play(2*time.Second, ours)
 		p.expectBurst(t, "next", 3)
+	})
+	t.Run("beside one at zero, with the autoscaler's events: two loops and 5 s, for each pod by its own event", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 0, 4, 10, gpuTaint))
+		p.add("full", 2)
+		p.play(2*time.Second, ours)
+		for _, name := range []string{"web", "next"} {
+			p.add(name, 3)
+			p.expectBurst(t, name, 0)
+			p.play(2*10*time.Second+5*time.Second, ours)
+			p.expectBurst(t, name, 3)
+		}
+		if p.kinds.Known() {
+			t.Error("the decline is remembered for other pods")
+		}
+	})
+	t.Run("an event from the time when VMs were on their way does not count, and the autoscaler writes no second one", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 1, 2, 20), vms("gpu", "user", 0, 4, 10, gpuTaint))
+		p.add("web", 4)
+		p.play(time.Minute+20*time.Second, ours) // the second VM is full
+		if n := len(p.Pending()); n != 2 {
+			t.Fatalf("%d pods are pending", n)
+		}
+		p.play(30*time.Second, ours)
+		p.expectBurst(t, "web", 0)
+		p.play(declineGrace, ours)
+		p.expectBurst(t, "web", 2)
 	})
 	t.Run("beside one at zero that was seen before: at once", func(t *testing.T) {
 		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 1, 4, 10, gpuTaint))

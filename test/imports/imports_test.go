@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"test/devcluster/demo/picture":          {},
 	"test/devcluster/demo":                  {"test/devcluster", "test/devcluster/demo/picture", "test/devcluster/referee", "pkg/gate"},
 	"test/devcluster/command":               {"test/devcluster", "test/devcluster/demo"},
-	"pkg/cli":                               {"pkg/apis/config/v1", "pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/nodegroups/karpenter", "pkg/gate", "pkg/breaker", "pkg/refusal", "pkg/returnplan", "pkg/scalein", "pkg/published", "pkg/version"},
+	"pkg/cli":                               {"pkg/apis/config/v1", "pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/nodegroups/clusterautoscaler", "pkg/nodegroups/karpenter", "pkg/gate", "pkg/breaker", "pkg/refusal", "pkg/returnplan", "pkg/scalein", "pkg/published", "pkg/version"},
 	"cmd/kubectl-pools":                     {"pkg/cli"},
 	"cmd/scheduler":                         {"pkg/poolpriority/command"},
 	"cmd/controller":                        {"pkg/controller/command"},

@@ -3,6 +3,7 @@ package sources
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,11 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -49,6 +53,10 @@ func watches(t *testing.T, client *fake.Clientset, resource string) {
 	time.Sleep(10 * time.Millisecond)
 }
 
+func pod(namespace, uid string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: types.UID(uid)}}
+}
+
 // TestWatchSimulations: Karpenter's event that it cannot place a pod counts, and Changed is called. Once the right to
 // list events is granted, the events are read.
 func TestWatchSimulations(t *testing.T) {
@@ -70,25 +78,107 @@ func TestWatchSimulations(t *testing.T) {
 	})
 	config, changed := karpenterConfig(client)
 	s := &Sources{}
-	if !s.RefusedAt("p").IsZero() {
+	if !s.RefusedAt(pod("default", "p")).IsZero() {
 		t.Error("events are not read")
 	}
 	must.NoError(t, s.watchSimulations(ctx, config))
 	time.Sleep(10 * time.Millisecond)
-	if !s.RefusedAt("p").IsZero() {
+	if !s.RefusedAt(pod("default", "p")).IsZero() {
 		t.Error("events are read without the right")
 	}
 	close(tries)
-	until(t, "the events", func() bool { return s.RefusedAt("p").Equal(first) })
-	if !s.RefusedAt("other").IsZero() {
+	until(t, "the events", func() bool { return s.RefusedAt(pod("default", "p")).Equal(first) })
+	if !s.RefusedAt(pod("default", "other")).IsZero() || !s.RefusedAt(pod("others", "p")).IsZero() {
 		t.Error("another pod is refused")
 	}
 	<-changed
 	watches(t, client, "events")
 	must.Do(t)(client.CoreV1().Events("default").Create(ctx, event("d", "p", "Nominated", first.Add(time.Minute)), metav1.CreateOptions{}))
-	until(t, "the node", func() bool { return s.RefusedAt("p").IsZero() })
+	until(t, "the node", func() bool { return s.RefusedAt(pod("default", "p")).IsZero() })
 	if len(changed) > 0 {
 		t.Error("a node that was found, and another event, count as a change")
+	}
+}
+
+// TestWatchAutoscaler: the cluster autoscaler's events on pods and on its status are read. An event counts from when it
+// arrived, also if it is listed again. An event in one namespace says nothing about pods of another namespace. With
+// tenants, only events on the status are read.
+func TestWatchAutoscaler(t *testing.T) {
+	for name, tenants := range map[string]bool{"one team": false, "tenants": true} {
+		t.Run(name, func(t *testing.T) {
+			_, ctx := ktesting.NewTestContext(t)
+			at := time.Now().Truncate(time.Second)
+			event := func(namespace, name, version, uid, reason, message string) *corev1.Event {
+				return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: version}, InvolvedObject: corev1.ObjectReference{UID: types.UID(uid)},
+					Reason: reason, Message: message, Source: corev1.EventSource{Component: "cluster-autoscaler"}, LastTimestamp: metav1.NewTime(at)}
+			}
+			const atMax, refused = "pod didn't trigger scale-up: 2 max node group size reached", "pod didn't trigger scale-up: 2 max node group size reached, 1 node(s) had untolerated taint(s)"
+			old, again := event("default", "old", "1", "old", "NotTriggerScaleUp", refused), event("default", "a", "2", "p", "NotTriggerScaleUp", refused)
+			client := fake.NewClientset()
+			lists := atomic.Int32{}
+			client.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				want := metav1.NamespaceAll
+				if tenants {
+					want = "kube-system"
+				}
+				if got := action.GetNamespace(); got != want {
+					t.Errorf("events of namespace %q are listed", got)
+				}
+				list := &corev1.EventList{Items: []corev1.Event{*old}}
+				if lists.Add(1) > 1 {
+					list.Items = append(list.Items, *again)
+				}
+				return true, list, nil
+			})
+			watchers := make(chan *apiwatch.FakeWatcher, 10)
+			client.PrependWatchReactor("events", func(clienttesting.Action) (bool, apiwatch.Interface, error) {
+				w := apiwatch.NewFake()
+				watchers <- w
+				return true, w, nil
+			})
+			config, changed := karpenterConfig(client)
+			config.Args.Tenants = tenants
+			s := &Sources{}
+			if got := s.NoScaleUp(pod("default", "p")); got != (nodegroups.NoScaleUp{}) {
+				t.Errorf("%+v, but events are not read", got)
+			}
+			must.NoError(t, s.watchAutoscaler(ctx, config, "kube-system"))
+			watcher := <-watchers
+			watcher.Add(again)
+			watcher.Add(event("others", "b", "3", "p", "NotTriggerScaleUp", atMax))
+			watcher.Add(event("default", "c", "4", "p", "TriggeredScaleUp", "pod triggered scale-up"))
+			watcher.Add(event("kube-system", "d", "5", "status", "GracefulDegradationStarted", "unable"))
+			degraded := func(namespace string) time.Time {
+				return clusterautoscaler.DegradedSince(eventsOn[clusterautoscaler.Event](s.events, namespace, "status"))
+			}
+			until(t, "the degradation", func() bool { return degraded("kube-system").Equal(at) })
+			<-changed
+			if !degraded("others").IsZero() || len(changed) > 0 {
+				t.Errorf("an event elsewhere degrades the autoscaler at %v, or %d changes more", degraded("others"), len(changed))
+			}
+			first := s.NoScaleUp(pod("default", "p"))
+			if tenants {
+				if first != (nodegroups.NoScaleUp{}) {
+					t.Errorf("with tenants: %+v", first)
+				}
+				return
+			}
+			if first.Groups != 3 || first.AtMax != 2 || !first.At.Equal(at) || first.Seen.Before(at) {
+				t.Errorf("%+v", first)
+			}
+			if got := s.NoScaleUp(pod("others", "p")); got.Groups != 2 {
+				t.Errorf("the pod of the other namespace has %+v", got)
+			}
+			watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired})
+			watcher = <-watchers // events were listed again
+			watcher.Add(event("default", "e", "6", "q", "NotTriggerScaleUp", atMax))
+			until(t, "an event after the second list", func() bool { return s.NoScaleUp(pod("default", "q")).Groups == 2 })
+			if got := s.NoScaleUp(pod("default", "p")); got != first {
+				t.Errorf("an event that is listed again arrived at %v, and at %v before", got.Seen, first.Seen)
+			}
+			watcher.Modify(event("default", "a", "7", "p", "NotTriggerScaleUp", refused)) // the autoscaler counted it again
+			until(t, "the event's repetition", func() bool { return s.NoScaleUp(pod("default", "p")).Seen.After(first.Seen) })
+		})
 	}
 }
 

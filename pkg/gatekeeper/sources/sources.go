@@ -65,7 +65,8 @@ type Sources struct {
 	status  *watched // the watch of the cluster autoscaler's status; nil if no pool needs it
 	// autoscalers is the ConfigMap with the cluster autoscaler's status, as last observed; nil if there is none.
 	autoscalers runtime.Object
-	statusID    string // namespace/name
+	statusID    string                    // namespace/name
+	events      cache.SharedIndexInformer // the cluster autoscaler's events; nil if no pool needs them
 	nodePools   []*nodePool
 	lease       *lease                    // Karpenter's Lease; nil if no pool names a NodePool
 	simulations cache.SharedIndexInformer // Karpenter's events on pods; nil if they are not read
@@ -153,7 +154,9 @@ func (s *Sources) watchStatus(ctx context.Context, config *Config) error {
 	namespace, name, _ := strings.Cut(s.statusID, "/")
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
 	var err error
-	s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed)
+	if s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed); err == nil {
+		err = s.watchAutoscaler(ctx, config, namespace)
+	}
 	return err
 }
 
@@ -273,6 +276,12 @@ func (s *Sources) observeStatus(now time.Time) {
 		return
 	}
 	cm, _ := obj.(*v1.ConfigMap)
+	if s.events.HasSynced() {
+		s.tracker.ReceiveEvents(now)
+	}
+	if cm != nil {
+		s.tracker.Degraded = clusterautoscaler.DegradedSince(eventsOn[clusterautoscaler.Event](s.events, cm.Namespace, cm.UID))
+	}
 	before := s.tracker.Changed()
 	if err := s.tracker.Observe(cm, now); err != nil && !s.tracker.Changed().Equal(before) {
 		Errors.WithLabelValues(sourceAutoscaler).Inc()

@@ -271,7 +271,7 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 		j.State, j.Until, j.Reason = state, until, reason.With("%s: %s", g.Name, fmt.Sprintf(format, args...))
 	}
 	size, never := fmt.Sprintf("%d of %d", g.Health.CloudProviderTarget, g.Health.MaxSize), time.Time{}
-	atMax := g.Health.CloudProviderTarget >= g.Health.MaxSize
+	atMax := g.Health.atMax()
 	late := m.Progress.Add(graces.Provision)
 	backoffEnds := never
 	if g.ScaleUp.Status != scaleUpBackoff && !m.BackoffSeen.IsZero() {

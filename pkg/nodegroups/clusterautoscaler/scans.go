@@ -17,7 +17,8 @@ const (
 // scans tracks the autoscaler's loops. Each loop ends with a new status.
 type scans struct {
 	nodegroups.Scans
-	loops []Loop // the latest loops, beginning with the loop before the last declineLoops quiet loops
+	loops    []Loop // the latest loops, beginning with the loop before the last declineLoops quiet loops
+	degraded bool   // the autoscaler skips pods in its loops
 }
 
 // Loop is one loop of the autoscaler. Ended is the loop's end by the scheduler's clock. In a quiet loop, no group was
@@ -27,10 +28,10 @@ type Loop struct {
 	Quiet bool      `json:"quiet,omitempty"`
 }
 
-// loop records the end of a loop. It also ends an outage that has not ended.
+// loop records the end of a loop. It also ends an outage that has not ended. A degraded loop is not quiet.
 func (a *scans) loop(quiet bool, now time.Time) {
 	a.endOutage(now)
-	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
+	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet && !a.degraded})
 	a.count()
 }
 
@@ -54,8 +55,13 @@ func (a *scans) count() {
 // beginOutage records that the autoscaler has run no loops since the time since.
 func (a *scans) beginOutage(since time.Time) { a.Outages = nodegroups.OutageBegan(a.Outages, since) }
 
-// endOutage ends the last outage at the time now, because an autoscaler has written its status.
-func (a *scans) endOutage(now time.Time) { a.Outages = nodegroups.OutageEnded(a.Outages, now) }
+// endOutage ends the last outage at the time now, because an autoscaler has written its status. While the autoscaler
+// skips pods, the outage goes on.
+func (a *scans) endOutage(now time.Time) {
+	if !a.degraded {
+		a.Outages = nodegroups.OutageEnded(a.Outages, now)
+	}
+}
 
 // reset drops the recorded loops. It is called when another autoscaler process has taken over.
 func (a *scans) reset() { a.loops, a.ScannedBefore = nil, time.Time{} }

@@ -45,6 +45,7 @@ type follower struct {
 	n, target       int
 	uid, transition string
 	last            *corev1.ConfigMap
+	events          []Event
 }
 
 func follow(t *testing.T) *follower {
@@ -95,6 +96,7 @@ func (f *follower) write(w write) {
 		f.last.UID = types.UID(f.uid)
 		f.last.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(f.n)}
 	}
+	f.tracker.Degraded = DegradedSince(f.events)
 	if w.unreadable {
 		f.tracker.Fail(errors.New("no answer"), now)
 	} else if err := f.tracker.Observe(f.last, now); err != nil {
@@ -157,7 +159,7 @@ func TestScans(t *testing.T) {
 				f.write(w)
 			}
 			got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, seconds(tc.writes[len(tc.writes)-1].at)).Scans
-			want := nodegroups.Scans{Outages: tc.pauses}
+			want := nodegroups.Scans{Outages: tc.pauses, LastStatus: got.LastStatus}
 			if tc.looked != never {
 				want.ScannedBefore = seconds(tc.looked)
 			}

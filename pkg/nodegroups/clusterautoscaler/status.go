@@ -124,6 +124,9 @@ func (h *health) check() error {
 	return nil
 }
 
+// atMax reports whether the group is at its maximum size.
+func (h *health) atMax() bool { return h.CloudProviderTarget >= h.MaxSize }
+
 // upcoming returns the number of ordered nodes that the autoscaler still expects. The formula is the autoscaler's own
 // (clusterstate.go, calculateUpcomingNodesInNodeGroup).
 func (h *health) upcoming() int {

@@ -45,6 +45,8 @@ var (
 type Tracker struct {
 	// Draining reports whether pods are terminating on a node. nil means that no pods are.
 	Draining func(node string) bool
+	// Degraded is when the autoscaler began to skip pods in its loops; zero if it does not.
+	Degraded time.Time
 
 	staleAfter  time.Duration
 	provision   time.Duration     // the provisionGrace of all pools
@@ -55,7 +57,8 @@ type Tracker struct {
 	stamp       string    // identifies the last status: LastUpdatedAnnotation and the text of the status
 	changed     time.Time // when stamp last changed, by our clock
 	scans       scans
-	generation  int // changes when another autoscaler takes over
+	generation  int       // changes when another autoscaler takes over
+	tookOver    time.Time // when generation last changed
 	incarnation string
 	unhealthy   bool      // whether the last status calls the cluster unhealthy
 	uid         types.UID // the ConfigMap's UID; an autoscaler that stops gracefully deletes the ConfigMap
@@ -180,6 +183,7 @@ func (t *Tracker) Changed() time.Time { return t.changed }
 // Observe reads the ConfigMap at the time now. cm is nil if the ConfigMap does not exist. If the status cannot be read,
 // Observe returns the error, and the pools become Unknown.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
+	t.degrade(now)
 	if cm == nil {
 		t.checkStale(now)
 		t.loseStatus(reasonMissing, now)
@@ -229,6 +233,13 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	}
 	t.problem = nodegroups.Reason{}
 	t.groups = status.NodeGroups
+	s := &t.scans.LastStatus
+	s.Seen, s.Groups, s.AtMax = t.changed, len(t.groups), 0
+	for i := range t.groups {
+		if t.groups[i].Health.atMax() {
+			s.AtMax++
+		}
+	}
 	if known && !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil }) {
 		t.scans.endOutage(now)
 		return nil
@@ -253,6 +264,26 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 		t.scans.loop(quiet, now)
 	}
 	return nil
+}
+
+// ReceiveEvents records that the scheduler receives the autoscaler's events, from the time now at the latest.
+func (t *Tracker) ReceiveEvents(now time.Time) {
+	if s := &t.scans.LastStatus; s.EventsSince.IsZero() {
+		s.EventsSince = now
+	}
+}
+
+// degrade begins an outage when the autoscaler begins to skip pods. It ends the outage when the autoscaler recovers,
+// when another autoscaler takes over, and after maxDegradation.
+func (t *Tracker) degrade(now time.Time) {
+	before := t.scans.degraded
+	t.scans.degraded = t.Degraded.After(t.tookOver) && now.Sub(t.Degraded) < maxDegradation
+	switch {
+	case t.scans.degraded:
+		t.scans.beginOutage(now)
+	case before && t.problem.Code == "":
+		t.scans.endOutage(now)
+	}
 }
 
 // identify calls forget if another autoscaler process has written the status. The sign of another process is that the
@@ -282,6 +313,7 @@ func (t *Tracker) checkStale(now time.Time) {
 // again. The provisionGrace starts again for nodes that were ordered earlier.
 func (t *Tracker) forget(now time.Time) {
 	t.generation++
+	t.tookOver = now
 	t.scans.reset()
 	for _, m := range t.memory {
 		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Options are the autoscaler's flags. Real returns the defaults of the real autoscaler. A field with the value zero has
@@ -132,9 +133,8 @@ type Result struct {
 	// Untaint are the nodes that an earlier autoscaler tainted for removal. The caller removes this taint before the
 	// loop ends.
 	Untaint []string
-	// Unhelped are the pods for which no group could be grown. UnhelpedReason is the message of their event.
-	Unhelped       []*corev1.Pod
-	UnhelpedReason string
+	// Unhelped are the pods that get an event because no group could be grown for them.
+	Unhelped []Unhelped
 	// Again is set if the next loop follows at once.
 	Again bool
 }
@@ -144,6 +144,12 @@ type Growth struct {
 	Group         string
 	From, To, Max int
 	Pods          []*corev1.Pod
+}
+
+// Unhelped is a pod for which no group could be grown, with the message of its event.
+type Unhelped struct {
+	Pod     *corev1.Pod
+	Message string
 }
 
 // Failure is an order that the cloud refused.
@@ -167,8 +173,9 @@ type Autoscaler struct {
 	unregistered map[string]time.Time // by VM: since when it has been known to have no Node
 	broken       map[string]bool      // VMs with an error, as of the last loop
 	sizes        map[string]wrongSize
-	unneeded     map[string]time.Time // by node: since when
-	removing     map[string]bool      // by node whose removal has begun: whether it had pods
+	unneeded     map[string]time.Time    // by node: since when
+	removing     map[string]bool         // by node whose removal has begun: whether it had pods
+	said         map[types.UID]time.Time // by pod: when its last event was written
 	last         Status
 
 	scaledUp, removed, removalFailed, looked time.Time
@@ -180,7 +187,7 @@ func New(options Options) *Autoscaler {
 		options: options, random: *rand.NewPCG(options.Seed, 0),
 		backoffs: map[string]backoff{}, requests: map[string]request{}, unregistered: map[string]time.Time{},
 		broken: map[string]bool{}, sizes: map[string]wrongSize{}, unneeded: map[string]time.Time{},
-		removing: map[string]bool{},
+		removing: map[string]bool{}, said: map[types.UID]time.Time{},
 	}
 }
 
@@ -189,7 +196,7 @@ func (a *Autoscaler) Clone() *Autoscaler {
 	b := *a
 	b.backoffs, b.requests, b.unregistered = maps.Clone(a.backoffs), maps.Clone(a.requests), maps.Clone(a.unregistered)
 	b.broken, b.sizes, b.unneeded = maps.Clone(a.broken), maps.Clone(a.sizes), maps.Clone(a.unneeded)
-	b.removing = maps.Clone(a.removing)
+	b.removing, b.said = maps.Clone(a.removing), maps.Clone(a.said)
 	b.last.NodeGroups = slices.Clone(a.last.NodeGroups)
 	return &b
 }

@@ -2,6 +2,8 @@ package autoscaler
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
@@ -111,6 +113,28 @@ func (s *filtered) Fits(pod *corev1.Pod, from int) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// Reasons runs the filters in kube-scheduler's order, with its texts.
+func (s *filtered) Reasons(pod *corev1.Pod, i int) ([]string, error) {
+	node, wanted := s.seats[i], requests(pod)
+	if !tolerated(node.node, pod) {
+		return []string{"node(s) had untolerated taint(s)"}, nil
+	}
+	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node.node); !match || err != nil {
+		return []string{"node(s) didn't match Pod's node affinity/selector"}, err
+	}
+	var reasons []string
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		switch n := wanted[name]; {
+		case n == 0 || n <= node.free[name]:
+		case name == corev1.ResourcePods:
+			reasons = append(reasons, "Too many pods")
+		default:
+			reasons = append(reasons, fmt.Sprintf("Insufficient %s", name))
+		}
+	}
+	return reasons, nil
 }
 
 func (s *filtered) Place(pod *corev1.Pod, node string) error {

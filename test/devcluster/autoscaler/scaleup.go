@@ -7,8 +7,10 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // scaleUp makes at most one order, for the pods that fit neither an existing node nor an upcoming node. It reports
@@ -57,6 +59,7 @@ func (g *group) node(suffix string) *corev1.Node {
 // expand considers the groups whose nodes could run one of the pods. It grows the group with the highest priority.
 func (l *loop) expand(snapshot Snapshot, pods []*corev1.Pod) (done bool, err error) {
 	skipped := map[string]int{}
+	var rejected []*group
 	for _, g := range l.byPriority() {
 		if reason := l.skip(g); reason != "" {
 			skipped[reason]++
@@ -67,14 +70,48 @@ func (l *loop) expand(snapshot Snapshot, pods []*corev1.Pod) (done bool, err err
 			return false, err
 		}
 		if count == 0 {
-			skipped["node(s) didn't match the pod"]++
+			rejected = append(rejected, g)
 			continue
 		}
 		l.grow(g, helped, count)
 		return true, nil
 	}
-	l.result.Unhelped, l.result.UnhelpedReason = pods, reasons(skipped)
-	return false, nil
+	l.result.Unhelped, err = l.unhelped(snapshot, pods, skipped, rejected)
+	return false, err
+}
+
+// eventInterval is the time in which the autoscaler's recorder lets one event of a kind on a pod pass, whatever the
+// event's message. Source: utils/kubernetes/factory.go, getCustomSpamKeyFunc.
+const eventInterval = 5 * time.Minute
+
+// unhelped returns the pods that get an event because no group could be grown. skipped counts the groups that were not
+// considered, by reason. Nodes of the rejected groups cannot run the pods. Source: eventing_scale_up_processor.go.
+func (l *loop) unhelped(snapshot Snapshot, pods []*corev1.Pod, skipped map[string]int, rejected []*group) (unhelped []Unhelped, err error) {
+	maps.DeleteFunc(l.said, func(_ types.UID, at time.Time) bool { return l.now.Sub(at) >= eventInterval })
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !l.said[pod.UID].IsZero() })
+	counts := make([]map[string]int, len(pods))
+	for i := range counts {
+		counts[i] = maps.Clone(skipped)
+	}
+	for _, g := range rejected {
+		snapshot.AddNode(g.node("rejected"))
+		for i, pod := range pods {
+			reasons, err := snapshot.Reasons(pod, snapshot.Len()-1)
+			if err != nil {
+				return nil, err
+			}
+			for _, reason := range reasons {
+				counts[i][reason]++
+			}
+		}
+		snapshot.RemoveLast()
+	}
+	order := rand.New(rand.NewPCG(l.options.Seed, uint64(l.now.UnixNano()))) // not l.random, so that events do not change the orders
+	for i, pod := range pods {
+		l.said[pod.UID] = l.now
+		unhelped = append(unhelped, Unhelped{pod, message(counts[i], order)})
+	}
+	return unhelped, nil
 }
 
 // byPriority sorts the groups as the priority expander does. With a seed, groups of the same priority are in random
@@ -117,11 +154,12 @@ func (l *loop) grow(g *group, pods []*corev1.Pod, count int) {
 	l.result.Again = true
 }
 
-func reasons(counts map[string]int) string {
+// message returns the message of an event. Its reasons are in random order.
+func message(counts map[string]int, order *rand.Rand) string {
 	var said []string
-	for reason, n := range counts {
-		said = append(said, fmt.Sprintf("%d %s", n, reason))
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		said = append(said, fmt.Sprintf("%d %s", counts[reason], reason))
 	}
-	sort.Strings(said)
+	order.Shuffle(len(said), func(i, j int) { said[i], said[j] = said[j], said[i] })
 	return "pod didn't trigger scale-up: " + strings.Join(said, ", ")
 }

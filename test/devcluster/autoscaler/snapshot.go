@@ -16,6 +16,8 @@ type Snapshot interface {
 	Len() int
 	// Fits returns the name of the first node that the pod fits on, or "". It starts with the node at the index from.
 	Fits(pod *corev1.Pod, from int) (string, error)
+	// Reasons returns the reasons of the first filter that rejects the pod on the node with the index i.
+	Reasons(pod *corev1.Pod, i int) ([]string, error)
 	// Place puts the pod on the node.
 	Place(pod *corev1.Pod, node string) error
 	// AddNode adds an empty node at the end. RemoveLast removes the last node.

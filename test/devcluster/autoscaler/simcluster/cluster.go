@@ -103,6 +103,12 @@ type Write struct {
 	Status    autoscaler.Status
 }
 
+// Event is an event NotTriggerScaleUp on a pod.
+type Event struct {
+	At      time.Time
+	Message string
+}
+
 // Cluster is a simulated cluster. It never changes an object that it has returned. It replaces the object by a changed
 // copy.
 type Cluster struct {
@@ -124,7 +130,8 @@ type Cluster struct {
 	loops      int
 	written    *Write // the content of the ConfigMap; nil if there is none
 	last       Write
-	pending    autoscaler.Status // the status of the running loop
+	said       map[types.UID]Event // the last event of each pod for which no group was grown
+	pending    autoscaler.Status   // the status of the running loop
 	begun      time.Time
 	looping    bool
 	again      bool // the next loop follows at once
@@ -161,6 +168,7 @@ func New(options Options) *Cluster {
 	c := &Cluster{
 		options: options, now: options.Start, random: *rand.NewPCG(options.Seed, 1),
 		nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, groups: map[string]group{}, vms: map[string]vm{},
+		said: map[types.UID]Event{},
 	}
 	for _, spec := range options.Groups {
 		c.groups[spec.Name] = group{Group: spec}
@@ -180,11 +188,15 @@ func (c *Cluster) Clone() *Cluster {
 	d := *c
 	d.events, d.orders = slices.Clone(c.events), slices.Clone(c.orders)
 	d.nodes, d.pods, d.groups, d.vms = maps.Clone(c.nodes), maps.Clone(c.pods), maps.Clone(c.groups), maps.Clone(c.vms)
+	d.said = maps.Clone(c.said)
 	if c.autoscaler != nil {
 		d.autoscaler = c.autoscaler.Clone()
 	}
 	return &d
 }
+
+// Event returns the last event NotTriggerScaleUp on the pod; the zero value if there is none.
+func (c *Cluster) Event(pod types.UID) Event { return c.said[pod] }
 
 // Now returns the cluster's time.
 func (c *Cluster) Now() time.Time { return c.now }

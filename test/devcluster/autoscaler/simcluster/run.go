@@ -60,6 +60,9 @@ func (c *Cluster) beginLoop() {
 		})
 		c.after(c.options.DeleteDelay, drainBegins, removal.Node)
 	}
+	for _, u := range result.Unhelped {
+		c.said[u.Pod.UID] = Event{c.now, u.Message}
+	}
 	c.pending, c.again = result.Status, result.Again
 	c.after(c.options.LoopTime, loopEnds, "")
 }
