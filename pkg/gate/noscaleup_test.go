@@ -52,7 +52,9 @@ func TestNoScaleUp(t *testing.T) {
 		{"the group is in backoff", func(w *world) { w.user.Groups[gpu].BackingOff = true }, false},
 		{"no status after the event", func(w *world) { w.user.LastStatus.Seen = ago(10 * second) }, false},
 		{"a second group that can grow", func(w *world) { w.system.Groups[0].State = nodegroups.CanGrow }, true},
-		{"the other pool is unknown", func(w *world) { w.system.Groups[0].State, w.system.Groups[0].Since = nodegroups.Unknown, ago(time.Minute) }, false},
+		{"the other pool is unknown", func(w *world) {
+			w.system.Groups[0].State, w.system.Groups[0].Since = nodegroups.Unknown, ago(time.Minute)
+		}, false},
 		{"the other pool is a NodePool", func(w *world) {
 			w.system.Groups[0].State, w.system.Groups[0].ByEvent, w.system.LastStatus = nodegroups.CanGrow, true, nodegroups.LastStatus{}
 		}, false},
