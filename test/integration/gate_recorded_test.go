@@ -6,8 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -82,7 +85,9 @@ func TestGateBesideTaintedGroup(t *testing.T) {
 			t.Parallel()
 			gpu := vms("gpupool", "user", 0, 0, 40, 30)
 			gpu.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}} // with an unknown key, the taint of the first node could be a startup taint
-			e := start(t, fast(), vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10), gpu)
+			options := fast()
+			options.NoEvents = true // see TestGateByEvent
+			e := start(t, options, vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10), gpu)
 			e.schedule("testdata/aks-decline-grace.yaml", suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 			e.Create(suite.Deployment("full", 5, "1500m"))
 			e.Lands(30*time.Second, "full", map[string]int{"userpool": 3, "systempool": 2})
@@ -104,4 +109,78 @@ func TestGateBesideTaintedGroup(t *testing.T) {
 			t.Logf("burst after %v", time.Since(began).Round(100*time.Millisecond))
 		})
 	}
+}
+
+// eventLoop is the time between two loops of the autoscaler in tests of its events. A pod that an event declines bursts
+// within soon. Without an event, it waits for declineGrace, 60 s, and four loops.
+const eventLoop, soon = 3 * time.Second, 2*eventLoop + 5*time.Second
+
+// taintedPool returns a pool without nodes, whose taint is not known to the scheduler.
+func taintedPool(name string) devcluster.Pool {
+	p := vms(name, "user", 0, 0, 4, 30)
+	p.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}}
+	return p
+}
+
+// isHeld waits until the scheduler has tried all pods of the namespace.
+func (e *env) isHeld(namespace string) {
+	e.Helper()
+	e.Eventually(20*time.Second, func() string {
+		for _, p := range must.Get(e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{}))(e).Items {
+			if p.Spec.NodeName == "" && gate.UnschedulableSince(&p).IsZero() {
+				return p.Name + " was not tried"
+			}
+		}
+		return ""
+	})
+}
+
+// TestGateByEvent: VMs are full, and the only group that can grow is tainted and never had a node. The autoscaler's event
+// on a pod lets the pod burst within two loops. An event that might mean less than all groups, and no event, do not.
+func TestGateByEvent(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, event string // with an event, the autoscaler writes none
+		silent      bool
+		groups      []devcluster.Pool
+		want        map[string]int
+	}{
+		{name: "with the event", groups: []devcluster.Pool{taintedPool("gpupool")}, want: map[string]int{"aci": 1}},
+		{name: "without", silent: true, groups: []devcluster.Pool{taintedPool("gpupool")}, want: map[string]int{"": 1}},
+		{name: "with numbers that add up by accident", silent: true, groups: []devcluster.Pool{taintedPool("gpupool"), taintedPool("morepool")}, want: map[string]int{"": 1},
+			event: "pod didn't trigger scale-up: 1 Insufficient cpu, 2 max node group size reached, 1 Insufficient memory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, &devcluster.AutoscalerOptions{Interval: eventLoop, NoEvents: tc.silent},
+				append(tc.groups, vms("userpool", "user", 0, 0, 2, 20), vms("systempool", "system", 1, 1, 1, 10))...)
+			e.schedule(aksConfig, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+			e.Create(suite.Deployment("full", 3, "1500m"))
+			e.Lands(40*time.Second, "full", map[string]int{"userpool": 2, "systempool": 1})
+			time.Sleep(2 * eventLoop) // the status shows that the VMs have come
+			e.Create(suite.Deployment("plain", 1, "1500m"))
+			began := time.Now()
+			e.isHeld(namespace)
+			if tc.event != "" {
+				e.forge(e.Pods("plain")[0], tc.event)
+			}
+			if tc.want["aci"] == 0 {
+				e.Keeps(soon, "plain", tc.want)
+				e.Lands(time.Minute+5*eventLoop+10*time.Second, "plain", map[string]int{"aci": 1})
+			} else {
+				e.Lands(soon, "plain", tc.want)
+			}
+			t.Logf("%s: burst after %v; events %q", tc.name, time.Since(began).Round(100*time.Millisecond), e.Events("NotTriggerScaleUp"))
+		})
+	}
+}
+
+// forge writes an event on the pod as the autoscaler does.
+func (e *env) forge(pod corev1.Pod, message string) {
+	e.Helper()
+	must.Do(e)(e.Client.CoreV1().Events(pod.Namespace).Create(e.ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: pod.Name + "-"}, Reason: "NotTriggerScaleUp", Message: message, LastTimestamp: metav1.Now(),
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Source:         corev1.EventSource{Component: "cluster-autoscaler"},
+	}, metav1.CreateOptions{}))
 }

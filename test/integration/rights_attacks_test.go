@@ -40,6 +40,15 @@ func daemonAttack(spec string) string {
 	return attackOf("apps/v1", "DaemonSet", "selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}}, spec: {containers: [{name: web, image: web}], "+spec+"}}")
 }
 
+// eventAttack returns YAML of an autoscaler's event in the namespace, about an object.
+func eventAttack(namespace, source, reason, object string) string {
+	return "{apiVersion: v1, kind: Event, metadata: {generateName: attack-, namespace: " + namespace + "}, source: {component: " + source + "}, reason: " + reason +
+		", message: \"" + notTriggered + "\", lastTimestamp: \"" + time.Now().UTC().Format(time.RFC3339) + "\", involvedObject: {" + object + "}}"
+}
+
+// notTriggered is the message of an event that counts two groups, one of them at its maximum size.
+const notTriggered = "pod didn't trigger scale-up: 1 max node group size reached, 1 node(s) had untolerated taint(s)"
+
 func nodeAffinity(term string) string {
 	return "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [" + term + "]}}}"
 }
@@ -124,6 +133,12 @@ func forge() []attack {
 		{"the lease", "delete lease pool-priority-scheduler " + scheduler, "", byRBAC},
 		{"a token of the scheduler", "create token pool-priority-scheduler " + scheduler, "", byRBAC},
 		{"the scheduler's pods", "delete pods --all " + scheduler, "", byRBAC},
+		{"an autoscaler's event", create, eventAttack("tenant", "cluster-autoscaler", "NotTriggerScaleUp", "kind: Pod, namespace: tenant, name: pending"), ""},
+		{"Karpenter's event", create, eventAttack("tenant", "karpenter", "FailedScheduling", "kind: Pod, namespace: tenant, name: pending"), ""},
+		{"an autoscaler's event, elsewhere", create + " --namespace=default", eventAttack("default", "cluster-autoscaler", "NotTriggerScaleUp", "kind: Pod, namespace: default, name: web"), byRBAC},
+		{"Karpenter's event, elsewhere", create + " --namespace=default", eventAttack("default", "karpenter", "FailedScheduling", "kind: Pod, namespace: default, name: web"), byRBAC},
+		{"an event at home about a pod elsewhere", create, eventAttack("tenant", "cluster-autoscaler", "NotTriggerScaleUp", "kind: Pod, namespace: default, name: web"), "does not match"},
+		{"an event on the autoscaler's status", create + " --namespace=kube-system", eventAttack("kube-system", "cluster-autoscaler", "GracefulDegradationStarted", "kind: ConfigMap, namespace: kube-system, name: cluster-autoscaler-status"), byRBAC},
 		{"a policy", "delete validatingadmissionpolicy pool-priority-tenants", "", byRBAC},
 		{"a priority", "create priorityclass attack --value=1000000000", "", byRBAC},
 	}
@@ -258,5 +273,61 @@ func (e *env) notDenied(ours ...*devcluster.Component) {
 				e.Error(fmt.Sprint(c.Log(), ": ", line))
 			}
 		}
+	}
+}
+
+// TestForgedEvents: a tenant with the role edit writes events of the cluster autoscaler. Without tenants, they open the
+// gate only for the pod that they are about, which must be of the tenant's namespace. With tenants, they do nothing.
+func TestForgedEvents(t *testing.T) {
+	t.Parallel()
+	for name, tenants := range map[string]bool{"one team": false, "tenants": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, &devcluster.AutoscalerOptions{Interval: eventLoop, NoEvents: true}, vms("userpool", "user", 1, 1, 1, 20), taintedPool("gpupool"))
+			config := replaced(t, "testdata/one-pool.yaml", "static: {maxNodes: 2}", "clusterAutoscaler: {}")
+			if tenants {
+				config = replaced(t, config, "      pools:\n", "      tenants: true\n      pools:\n")
+			}
+			e.schedule(config, suite.UserTier(1), suite.VirtualTier())
+			tenant := e.tenant()
+			for _, name := range []string{"tenant", namespace} {
+				if out, err := e.kubectl("", "", "label", "namespace", name, "poolpriority.dev/burst=Allowed"); err != nil {
+					t.Fatal(out)
+				}
+			}
+			e.Create(suite.Deployment("full", 1, "1500m"))
+			e.Lands(20*time.Second, "full", map[string]int{"userpool": 1})
+			time.Sleep(2 * eventLoop)
+			e.Create(suite.Deployment("others", 1, "1500m"))
+			own := must.Get(e.Client.CoreV1().Pods("tenant").Create(e.ctx, hardened("tenant", "own"), metav1.CreateOptions{}))(t)
+			second := must.Get(e.Client.CoreV1().Pods("tenant").Create(e.ctx, hardened("tenant", "second"), metav1.CreateOptions{}))(t)
+			e.isHeld(namespace)
+			e.isHeld("tenant")
+			status := must.Get(e.Client.CoreV1().ConfigMaps("kube-system").Get(e.ctx, "cluster-autoscaler-status", metav1.GetOptions{}))(t)
+			for what, event := range map[string]string{
+				"its own pod":     eventAttack("tenant", "cluster-autoscaler", "NotTriggerScaleUp", "kind: Pod, namespace: tenant, name: own, uid: "+string(own.UID)),
+				"another's UID":   eventAttack("tenant", "cluster-autoscaler", "NotTriggerScaleUp", "kind: Pod, namespace: tenant, name: own, uid: "+string(e.Pods("others")[0].UID)),
+				"the status' UID": eventAttack("tenant", "cluster-autoscaler", "GracefulDegradationStarted", "kind: ConfigMap, namespace: tenant, name: cluster-autoscaler-status, uid: "+string(status.UID)),
+			} {
+				if out, err := e.kubectl(tenant, event, "create", "-f", "-"); err != nil {
+					t.Errorf("%s: %s", what, out)
+				}
+			}
+			nodeOf := func(name string) string {
+				return must.Get(e.Client.CoreV1().Pods("tenant").Get(e.ctx, name, metav1.GetOptions{}))(t).Spec.NodeName
+			}
+			e.Stays(soon, func() string {
+				if n := e.Placed("others")["aci"]; n > 0 || nodeOf(second.Name) != "" || tenants && nodeOf(own.Name) != "" {
+					return fmt.Sprintf("%d pods of others burst; the tenant's pods are on %q and %q", n, nodeOf(own.Name), nodeOf(second.Name))
+				}
+				return ""
+			})
+			if got := nodeOf(own.Name); !tenants && got != devcluster.VirtualNodeName {
+				t.Errorf("the pod that the event is about is on %q: the event has no effect", got)
+			}
+			if !tenants { // the autoscaler does not count as degraded: the others are declined in time
+				e.Lands(time.Minute+5*eventLoop+10*time.Second, "others", map[string]int{"aci": 1})
+			}
+		})
 	}
 }
