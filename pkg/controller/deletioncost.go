@@ -3,7 +3,10 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -33,7 +37,10 @@ const nodeNameField = "spec.nodeName"
 // only pods of ReplicaSets. StatefulSets, DaemonSets and Jobs do not read the cost. ReplicationControllers read it, but
 // DeletionCost does not handle their pods. DeletionCost keeps a cost that another component set. It changes a pod on a
 // burst node only after the pod has started. If the pod changes before its start, virtual-kubelet may create the pod
-// again, and the pod may be lost.
+// again, and the pod may be lost. Once Karpenter has set the cost of a pod (its feature gate PodDeletionCostManagement),
+// DeletionCost leaves the costs on VMs to Karpenter, which overwrites them all. The cost in burst pools stays below
+// Karpenter's costs, which are -1 to -n for n VMs that it may remove, unless n exceeds 1,000. VMs that it is removing
+// have the lowest cost of all.
 type DeletionCost struct {
 	Client client.Client
 	Pools  pool.List
@@ -43,6 +50,8 @@ type DeletionCost struct {
 	Others   bool
 	Recorder record.EventRecorder
 	Progress *watchdog.Watch
+
+	karpenter atomic.Bool // whether Karpenter has set the cost of a pod
 
 	mu       sync.Mutex
 	reported map[types.NamespacedName]types.UID // pods for which this process wrote the event DeletionCostKept
@@ -64,6 +73,18 @@ func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) err
 		For(&corev1.Pod{}, builder.WithPredicates(pods)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.podsOn), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(r.Progress.Reconciler("deletion-cost", r))
+}
+
+// Transform removes the managed fields from an object before it enters the cache of Client. It records whether Karpenter
+// is the manager of a pod's cost. The API server takes the name of a manager from the client's user agent. Source:
+// sigs.k8s.io/karpenter/pkg/operator, AppName.
+func (r *DeletionCost) Transform(o any) (any, error) {
+	if pod, ok := o.(*corev1.Pod); ok && slices.ContainsFunc(pod.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == "karpenter" && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.String(), `"f:`+scalein.CostAnnotation+`"`)
+	}) {
+		r.karpenter.Store(true)
+	}
+	return cache.TransformStripManagedFields()(o)
 }
 
 func ofReplicaSet(o client.Object) bool {
@@ -123,6 +144,19 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 		return scalein.Undo(pod.Annotations)
 	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
+	if r.karpenter.Load() && !r.Pools.IsBurstNode(node.Labels) {
+		_, ours := wanted[scalein.CostAnnotation]
+		delete(wanted, scalein.CostAnnotation)
+		delete(wanted, scalein.OwnCostAnnotation)
+		if (ours || foreign) && r.first(&r.reported, name, pod.UID) {
+			costWrites.WithLabelValues(resultLeft).Inc()
+			if r.first(&r.reported, types.NamespacedName{}, "karpenter") { // one event is enough
+				r.Recorder.Eventf(pod, corev1.EventTypeWarning, "DeletionCostsByKarpenter", "Karpenter sets the annotation %s of pods on its VMs, so the controller no longer sets it on VMs. "+
+					"In burst pools, it still does. To order the pools' VMs, too, turn off Karpenter's feature gate PodDeletionCostManagement", scalein.CostAnnotation)
+			}
+		}
+		return wanted
+	}
 	if foreign && r.first(&r.reported, name, pod.UID) {
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
 			"another client changed the annotation %s, so the controller keeps its value. To have the controller set it again, remove this annotation and %s", scalein.CostAnnotation, scalein.OwnCostAnnotation)

@@ -2,12 +2,14 @@ package controller
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,5 +107,89 @@ func TestCostsOfOthersAreTakenBack(t *testing.T) {
 				t.Errorf("what another writes again (-want,+got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestKarpenterSetsCosts: once Karpenter has set the cost of a pod, the controller corrects no cost on VMs, writes one
+// event, and counts each pod once. In burst pools, it sets costs as before.
+func TestKarpenterSetsCosts(t *testing.T) {
+	yes := true
+	pod := func(name, node, cost string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}},
+			Spec: corev1.PodSpec{NodeName: node, SchedulerName: "default-scheduler"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		if cost != "" {
+			p.Annotations = map[string]string{scalein.CostAnnotation: cost, scalein.OwnCostAnnotation: cost}
+		}
+		return p
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(
+		node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"}),
+		pod("early", "vm", ""), pod("users", "vm", ""), pod("ranked", "vm", "1000"), pod("cleared", "vm", "1000"), pod("new", "vm", ""), pod("old", "vm", "2000"), pod("burst", "virtual", "")).Build()
+	recorder := record.NewFakeRecorder(10)
+	r := &DeletionCost{Client: c, Pools: pools(t), SchedulerName: "pool-priority-scheduler", Others: true, Recorder: recorder}
+	left := func() float64 { return count(t, costWrites, resultLeft) }
+	get := func(name string) *corev1.Pod {
+		t.Helper()
+		p := &corev1.Pod{}
+		must.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, p))
+		return p
+	}
+	// sets writes an annotation as the manager, and passes the pod through the cache with the managed fields that the API
+	// server writes. An empty value removes the annotation, and leaves no trace of the manager.
+	sets := func(manager, name, key, value string) {
+		t.Helper()
+		p := get(name)
+		delete(p.Annotations, key)
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
+		}
+		must.NoError(t, c.Update(t.Context(), p))
+		if value != "" {
+			p.ManagedFields = []metav1.ManagedFieldsEntry{
+				{Manager: "kubelet", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:phase":{}}}`)}, Subresource: "status"},
+				{Manager: manager, Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{"f:` + key + `":{}}}}`)}},
+			}
+		}
+		if cached := must.Get(r.Transform(p))(t).(*corev1.Pod); len(cached.ManagedFields) > 0 {
+			t.Errorf("the cache keeps the managed fields of %s", name)
+		}
+	}
+	reconciled := func(name, want string) {
+		t.Helper()
+		for range 2 {
+			must.Do(t)(r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: name}}))
+		}
+		p := get(name)
+		if cost := p.Annotations[scalein.CostAnnotation]; cost != want {
+			t.Errorf("the cost of %s is %q, want %q", name, cost, want)
+		}
+		if p.Annotations[scalein.PoolAnnotation] == "" {
+			t.Errorf("%s has no pool", name)
+		}
+	}
+	before := left()
+	sets("karpenter", "early", scalein.OwnCostAnnotation, "1000") // not the cost
+	sets("karpenter", "early", scalein.OwnCostAnnotation, "")
+	sets("kubectl-annotate", "users", scalein.CostAnnotation, "7")
+	reconciled("early", "1000")
+	reconciled("users", "7")
+	if n := left() - before; n != 0 || len(recorder.Events) > 0 {
+		t.Errorf("before Karpenter has set a cost, %v costs are left, and there are %d events", n, len(recorder.Events))
+	}
+	sets("karpenter", "cleared", scalein.CostAnnotation, "")
+	sets("karpenter", "ranked", scalein.CostAnnotation, "-3")
+	reconciled("ranked", "-3")
+	reconciled("cleared", "")
+	reconciled("new", "")
+	reconciled("old", "2000") // the list of pools has changed
+	reconciled("users", "7")
+	reconciled("early", "1000")
+	reconciled("burst", "-1000")
+	if n := left() - before; n != 4 {
+		t.Errorf("%v costs are left to Karpenter, want those of ranked, cleared, new and old", n)
+	}
+	if e := <-recorder.Events; !strings.HasPrefix(e, "Warning DeletionCostsByKarpenter ") || len(recorder.Events) > 0 {
+		t.Errorf("event %q and %d more, want one", e, len(recorder.Events))
 	}
 }

@@ -15,14 +15,14 @@ import (
 const subsystem = "pool_priority"
 
 // These are the values of the label result of costWrites.
-const resultWritten, resultConflict, resultFailed = "written", "conflict", "failed"
+const resultWritten, resultConflict, resultFailed, resultLeft = "written", "conflict", "failed", "left"
 
 var (
 	costWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "deletion_cost_writes_total",
 		Help: "Corrections of the deletion costs of running pods, by result: written; conflict (the pod has changed, and is tried again); " +
-			"failed. Costs that are set when a pod is bound do not count.",
+			"failed; left (to Karpenter, which sets the costs on VMs; once for each pod). Costs that are set when a pod is bound do not count.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 
@@ -36,7 +36,7 @@ func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites
 // BeginMetrics creates all series of costWrites with the value 0. If the first value of a series is 1, Prometheus
 // counts no increase.
 func BeginMetrics() {
-	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
+	for _, result := range []string{resultWritten, resultConflict, resultFailed, resultLeft} {
 		costWrites.WithLabelValues(result).Add(0)
 	}
 }

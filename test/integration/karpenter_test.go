@@ -3,12 +3,18 @@ package integration
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
@@ -106,6 +112,106 @@ func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// patchNodePool applies a merge patch to the NodePool.
+func (e *env) patchNodePool(patch string) {
+	e.Helper()
+	must.Do(e)(e.kubectl("", "", "patch", "nodepool", "default", "--type=merge", "-p", patch))
+}
+
+// TestKarpenterLimitOfNodes: a NodePool at its limit of nodes is full at once, and Karpenter orders no further node.
+func TestKarpenterLimitOfNodes(t *testing.T) {
+	t.Parallel()
+	e := startKarpenter(t, karpenterConfig)
+	e.patchNodePool(`{"spec":{"limits":{"cpu":null,"nodes":"2"}}}`)
+	e.waitGated(true)
+	d := suite.Load(t, "testdata/burst-required.yaml")
+	e.Create(d)
+	e.Scale("burst-required", 18)
+	e.Lands(60*time.Second, "burst-required", map[string]int{"agentpool": 18})
+	e.Scale("burst-required", 20)
+	e.Lands(30*time.Second, "burst-required", map[string]int{"agentpool": 18, "aci": 2}) // declineGrace is longer
+	e.Stays(15*time.Second, func() string {
+		if n := len(e.nodesOf("agentpool")); n != 2 {
+			return fmt.Sprintf("%d nodes, want the 2 that the limits allow", n)
+		}
+		return ""
+	})
+}
+
+// TestKarpenterNodesOfUserPools: AKS node auto-provisioning labels its nodes as the nodes of user pools, and excludes
+// the cluster autoscaler. With the list of pools for the cluster autoscaler, no pod bursts while Karpenter adds VMs. At
+// the limits, which the scheduler does not see, a pod waits 5 minutes.
+func TestKarpenterNodesOfUserPools(t *testing.T) {
+	t.Parallel()
+	e := startKarpenter(t, "testdata/aks-no-grace.yaml")
+	e.patchNodePool(`{"spec":{"template":{"metadata":{"labels":{"kubernetes.azure.com/mode":"user"}}}}}`)
+	e.waitGated(true)
+	e.Create(suite.Deployment("first", 1, "100m", suite.Selects("agentpool", "agentpool")))
+	e.Lands(60*time.Second, "first", map[string]int{"agentpool": 1})
+	if message := e.eventOn("default", "Node", "", "KarpenterNodes"); !strings.Contains(message, "karpenter: {nodePool: default}") {
+		t.Errorf("the event says %q", message)
+	}
+	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
+	e.Scale("burst-required", 20)
+	e.Lands(60*time.Second, "burst-required", map[string]int{"agentpool": 17, "": 3})
+	e.Keeps(20*time.Second, "burst-required", map[string]int{"agentpool": 17, "": 3})
+}
+
+// TestKarpenterSetsCosts: a client with Karpenter's user agent overwrites the deletion costs of pods on VMs and removes
+// one, as Karpenter 1.15 does with its feature gate PodDeletionCostManagement. The controller leaves the costs on VMs
+// to it, also after a restart with another list of pools. A ReplicaSet still deletes the pods in the burst pool first.
+func TestKarpenterSetsCosts(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.leastRights()
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
+	controller := e.control("testdata/fixed.yaml")
+	e.waitGated(true)
+	e.Create(suite.Deployment("web", 9, "500m"))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
+	config := rest.CopyConfig(e.Config)
+	config.UserAgent = "karpenter/1.15.0"
+	karpenter := must.Get(kubernetes.NewForConfig(config))(t)
+	want, user := map[string]string{}, 0
+	for _, p := range e.Pods("web") {
+		want[p.Name] = p.Annotations[scalein.CostAnnotation]
+		if strings.Contains(p.Spec.NodeName, "userpool") {
+			cost := []string{`"-2"`, `"-1"`, `null`, `"2000"`}[user]
+			user++
+			want[p.Name] = strings.TrimPrefix(strings.Trim(cost, `"`), "null")
+			must.Do(t)(karpenter.CoreV1().Pods(p.Namespace).Patch(e.ctx, p.Name, types.MergePatchType,
+				[]byte(`{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":`+cost+`}}}`), metav1.PatchOptions{}))
+		}
+	}
+	has := func(pool string) { // the costs, and this pool on the user pool's VM
+		t.Helper()
+		e.Eventually(20*time.Second, func() string {
+			for _, p := range e.Pods("web") {
+				if got := p.Annotations[scalein.CostAnnotation]; got != want[p.Name] {
+					return fmt.Sprintf("pod %s on %s has the cost %q, want %q", p.Name, p.Spec.NodeName, got, want[p.Name])
+				}
+				if got := p.Annotations[scalein.PoolAnnotation]; strings.Contains(p.Spec.NodeName, "userpool") && got != pool {
+					return fmt.Sprintf("pod %s on %s is in pool %q, want %q", p.Name, p.Spec.NodeName, got, pool)
+				}
+			}
+			return ""
+		})
+	}
+	e.eventOn("default", "Pod", "", "DeletionCostsByKarpenter")
+	has("user")
+	controller.Stop()
+	e.control("testdata/edited.yaml") // system first, and user has another name
+	has("users")
+	e.Stays(2*time.Second, func() string {
+		if n, kept := len(e.Events("DeletionCostsByKarpenter")), e.Events("DeletionCostKept"); n > 2 || len(kept) > 0 {
+			return fmt.Sprintf("%d events of two processes, and %v", n, kept)
+		}
+		return ""
+	})
+	e.Scale("web", 8)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4})
 }
 
 // TestNoKarpenter: in a cluster without Karpenter the scheduler starts at once and logs that Karpenter is missing. The

@@ -126,12 +126,13 @@ func run(ctx context.Context, o options) error {
 		go rights.Watch(ctx, end)
 	}
 	lock := &watchedLock{clock: clock.RealClock{}}
-	m, err := newManager(restConfig, lock, o)
+	costs := &controller.DeletionCost{}
+	m, err := newManager(restConfig, lock, costs, o)
 	if err != nil {
 		return err
 	}
 	watch := watchdog.New(clock.RealClock{})
-	if err := errors.Join(setUp(ctx, m, watch, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
+	if err := errors.Join(setUp(ctx, m, watch, costs, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	if err := m.Start(ctx); err != nil {
@@ -143,13 +144,14 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// newManager returns the manager. The manager uses lock for leader election, and lock wraps a Lease lock.
-func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
+// newManager returns the manager. The manager uses lock for leader election, and lock wraps a Lease lock. Its cache calls
+// costs.Transform.
+func newManager(restConfig *rest.Config, lock *watchedLock, costs *controller.DeletionCost, o options) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
 		LeaderElection: o.leaderElect, LeaderElectionID: o.lease, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(retryPeriod),
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                  cache.Options{DefaultTransform: costs.Transform},
 		Controller:             controllerconfig.Controller{ReconciliationTimeout: reconcileTimeout},
 		HealthProbeBindAddress: o.healthAddress,
 		Metrics: metricsserver.Options{
@@ -208,7 +210,7 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 
 // setUp adds the reconcilers that the configuration enables. In mode Observe it adds only the reconciler GateTaint.
 // This reconciler then removes all gate taints of the installation.
-func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
+func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, costs *controller.DeletionCost, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
 	errs := []error{taint.SetupWithManager(m), setUpMetrics(pools, taint.Gauges(m.Elected()))}
@@ -221,8 +223,8 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *
 			Progress: watch}).SetupWithManager(m))
 	}
 	if *args.ScaleIn.PodDeletionCost {
-		errs = append(errs, (&controller.DeletionCost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Others: args.ScaleIn.Others,
-			Recorder: recorder, Progress: watch}).SetupWithManager(ctx, m))
+		costs.Client, costs.Pools, costs.SchedulerName, costs.Others, costs.Recorder, costs.Progress = m.GetClient(), pools, *profile.SchedulerName, args.ScaleIn.Others, recorder, watch
+		errs = append(errs, costs.SetupWithManager(ctx, m))
 	}
 	if returner.Wanted(pools) {
 		errs = append(errs, m.Add(&returner.Returner{Config: m.GetConfig(), Profile: profile, Pools: pools, Recorder: recorder, Progress: watch}))

@@ -72,8 +72,8 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 		}
 		for _, g := range view.Pools[i].Groups {
 			if g.Foreign {
-				ps.current = append(ps.current, problem{id: ps.pools.At(i).Name + "\n" + g.Name, regarding: g.Members[0], code: "KarpenterNodes",
-					message: fmt.Sprintf("pool %s: %s: %s", ps.pools.At(i).Name, g.Reason.Sentence, g.Reason.Detail)})
+				message := fmt.Sprintf("pool %s: %s: %s", ps.pools.At(i).Name, g.Reason.Sentence, g.Reason.Detail)
+				ps.current = append(ps.current, problem{id: message, regarding: g.Members[0], code: "KarpenterNodes", message: message})
 			}
 		}
 	}

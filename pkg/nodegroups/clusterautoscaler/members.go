@@ -36,7 +36,7 @@ type member struct {
 	made    time.Time
 	place   place
 	groups  []string
-	pool    string    // the last pool in which the node was, if its source is the autoscaler
+	pool    string    // the last pool in which the node was, if its source is the autoscaler; empty for Karpenter's nodes
 	marked  time.Time // when the autoscaler marked the node for removal, by our clock if that was seen; zero without a mark
 }
 
@@ -134,7 +134,7 @@ func (m *members) observe(nodes []*corev1.Node, pools map[string]string, drainin
 		}
 		known.seenAt, known.made, known.place = m.observations, node.CreationTimestamp.Time, placeOf(node)
 		known.groups = m.groupsAt(known.place)
-		if name := pools[node.Name]; name != "" {
+		if name := pools[node.Name]; name != "" && node.Labels[nodegroups.KarpenterNodePoolLabel] == "" {
 			known.pool = name
 		}
 		if !nodegroups.IsLeaving(node) {

@@ -25,9 +25,7 @@ func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now ti
 	pools, byNode := map[string]bool{}, map[string]string{}
 	for i := range owned {
 		for _, node := range owned[i].Nodes {
-			if node.Labels[nodegroups.KarpenterNodePoolLabel] == "" {
-				byNode[node.Name] = owned[i].Groups.pool
-			}
+			byNode[node.Name] = owned[i].Groups.pool
 		}
 	}
 	t.members.observe(nodes, byNode, t.Draining, now)
