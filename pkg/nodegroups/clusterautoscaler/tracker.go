@@ -89,12 +89,11 @@ type Memory struct {
 
 // Group is the remembered state of a node group.
 type Group struct {
-	// Target is the group's target size. Present is the target size without the nodes that the autoscaler still
-	// expects.
+	// Target is the group's target size. Present is the number of these nodes that exist.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or no
-	// node was upcoming. While no node is upcoming, Progress is not published.
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or all
+	// nodes existed. While all nodes exist, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
 	// BackoffSince and BackoffSeen are when the group's backoff was first and last seen; zero without a backoff.
@@ -142,7 +141,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 		g := *group
 		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
-			g.Progress = time.Time{} // while no node is upcoming, Progress changes with every status
+			g.Progress = time.Time{} // while all nodes exist, Progress changes with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -328,7 +327,7 @@ func (t *Tracker) loseStatus(reason nodegroups.Reason, now time.Time) {
 
 // remember records the status of the group, and reports whether the group was scaled up or began to fail.
 func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
-	present := g.Health.CloudProviderTarget - g.Health.upcoming()
+	present := g.Health.present()
 	m, known := t.memory[g.Name]
 	if !known {
 		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Progress: now}
@@ -339,8 +338,10 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
-	// Without upcoming nodes, no node can be late. The provisionGrace starts when the autoscaler next orders a node.
-	if present > m.Present || g.Health.upcoming() <= 0 {
+	// If all nodes exist, no node can be late. The provisionGrace starts when the autoscaler next orders a node. It does
+	// not start when a VM has been unregistered for too long. cluster-autoscaler 1.36 then deletes this VM and orders
+	// another in the same loop, without a backoff.
+	if present > m.Present || present >= g.Health.CloudProviderTarget {
 		m.Progress = now
 	}
 	m.Target, m.Present = g.Health.CloudProviderTarget, present
