@@ -90,16 +90,17 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 
 // seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
-	delay := r.NewPodDelay
-	if text, ok := pod.Annotations[DelayAnnotation]; ok {
-		if own, err := time.ParseDuration(text); err == nil && own > delay {
-			delay = own
-		}
-	}
+	delay := max(r.NewPodDelay, OwnDelay(pod))
 	if delay == 0 {
 		return time.Time{}
 	}
 	return pod.CreationTimestamp.Add(delay)
+}
+
+// OwnDelay returns the value of the pod's DelayAnnotation; 0 if it has none, or if the value is no duration.
+func OwnDelay(pod *corev1.Pod) time.Duration {
+	delay, _ := time.ParseDuration(pod.Annotations[DelayAnnotation]) // 0 if there is an error
+	return delay
 }
 
 func isExpendable(pod *corev1.Pod) bool {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
@@ -94,6 +95,7 @@ type Gatekeeper struct {
 	leading   atomic.Bool // whether this scheduler is the leader; false in a standby
 
 	freedNodes freedNodes // nodes that may have free capacity for held pods
+	warned     *lru.Cache // the UIDs of the owners for which warnOfDelay wrote an event
 
 	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
 	freed   atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
@@ -128,6 +130,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		earlier:  make(chan struct{}, 1),
 		batch:    make(chan struct{}, 1),
 	}
+	g.warned = lru.New(maxWarned)
 	g.freedNodes = freedNodes{since: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
@@ -361,6 +364,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	case g.held.Update(pod, current, g.config.Clock.Now()):
 		g.activate(logger, current)
 	}
+	g.warnOfDelay(pod)
 	poke(g.earlier)
 }
 

@@ -406,3 +406,44 @@ func TestKarpenterNodes(t *testing.T) {
 		t.Errorf("%d events name the NodePool, want one", n)
 	}
 }
+
+// TestLongDelay: an event tells the first pod of each owner that the autoscaler ignores it for longer than holdLimit.
+func TestLongDelay(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		limit time.Duration
+		delay string
+		want  string // the event; "" means none
+	}{
+		{"longer than holdLimit", time.Hour, "24h", "Warning DelayExceedsHoldLimit the cluster autoscaler ignores the pod for 24h0m0s (annotation " + gate.DelayAnnotation +
+			"), so that it adds no VM for the pod before holdLimit (1h0m0s) lets the pod burst. If the pod is to get a VM, shorten the delay or raise capacity.holdLimit"},
+		{"as long", time.Hour, "1h", ""},
+		{"no duration", time.Hour, "for ever", ""},
+		{"none", time.Hour, "", ""},
+		{"no holdLimit", 0, "24h", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
+				args.Capacity.HoldLimit = &metav1.Duration{Duration: tc.limit}
+			})
+			w.config.Informers.Start(w.Context().Done())
+			w.config.Informers.WaitForCacheSync(w.Context().Done())
+			d := gate.Decision{Burst: make([]gate.Verdict, 3)}
+			for _, name := range []string{"a", "b", "a"} {
+				p := pod(name)
+				p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: ptr.To(true)}}
+				if tc.delay != "" {
+					p.Annotations = map[string]string{gate.DelayAnnotation: tc.delay}
+				}
+				w.Hold(klog.Background(), p, &d, nil)
+			}
+			var got []string
+			for len(w.recorder.Events) > 0 {
+				got = append(got, <-w.recorder.Events)
+			}
+			if want := slices.DeleteFunc([]string{tc.want}, func(s string) bool { return s == "" }); !slices.Equal(got, want) {
+				t.Errorf("events %q, want %q", got, want)
+			}
+		})
+	}
+}

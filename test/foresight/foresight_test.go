@@ -37,6 +37,7 @@ import (
 var (
 	histories = flag.Int("histories", 200, "histories that TestJudge plays")
 	seed      = flag.Uint64("seed", 0, "seed of TestJudge; 0 takes a random one")
+	minor     = flag.Int("minor", 35, "minor version of the simulated autoscaler in TestEvaluate's histories")
 )
 
 const (
@@ -440,7 +441,7 @@ func randomOptions(r *rand.Rand) simcluster.Options {
 		LoopTime: time.Duration(30+r.IntN(3000)) * time.Millisecond, SchedulerDelay: schedulerDelay, DeleteDelay: 5 * time.Second,
 		DrainTime: time.Duration(r.IntN(60)) * time.Second, Linger: time.Duration(r.IntN(3)) * time.Minute, SizeCache: time.Duration(r.IntN(2)) * time.Minute,
 	}
-	options.Autoscaler.UnneededTime, options.Autoscaler.DelayAfterAdd = time.Minute, time.Minute
+	options.Autoscaler.UnneededTime, options.Autoscaler.DelayAfterAdd, options.Autoscaler.Minor = time.Minute, time.Minute, *minor
 	group := func(agentPool, mode, cpu string, taints ...corev1.Taint) {
 		maximum := 1 + r.IntN(5)
 		g := simcluster.Group{
@@ -602,5 +603,19 @@ func TestEvaluate(t *testing.T) {
 		t.Errorf("a gate that believes the status is never early: %v", b.bursts)
 	} else {
 		t.Logf("a gate that believes the status, in 20 histories: bursts %v, early %d", b.bursts, len(b.early))
+	}
+}
+
+// TestEvaluateNewer: in random histories of cluster autoscaler 1.36 no pod bursts early, either.
+func TestEvaluateNewer(t *testing.T) {
+	before := *minor
+	t.Cleanup(func() { *minor = before })
+	*minor = 36
+	s := cmp.Or(*seed, rand.Uint64())
+	t.Logf("seed %d", s)
+	got := playAll(t, s, min(*histories, 50), ours)
+	t.Logf("%d pods waited, %d of them in vain; bursts %v", got.held, got.inVain, got.bursts)
+	for _, early := range got.early {
+		t.Error(early)
 	}
 }

@@ -30,7 +30,7 @@ const (
 
 func newHistory(w *world) *history {
 	r := w.r
-	h := &history{known: map[string]*group{}, settings: settings{staleAfter: 3 * time.Minute, unknownGrace: time.Duration(4+r.IntN(12)) * time.Minute,
+	h := &history{known: map[string]*group{}, settings: settings{staleAfter: []time.Duration{30 * time.Second, 3 * time.Minute, 3 * time.Minute}[r.IntN(3)], unknownGrace: time.Duration(4+r.IntN(12)) * time.Minute,
 		v2: r.IntN(2) == 0}}
 	if r.IntN(4) == 0 {
 		h.maxPods = 3

@@ -98,7 +98,30 @@ func (h *history) last() int { return len(h.looks) - 1 }
 // believed reports whether the status at the look is readable and not stale.
 func (h *history) believed(k int) bool {
 	s := h.looks[k].status
-	return s != nil && s.kind == "running" && h.looks[k].at.Sub(h.changed(k)) < h.staleAfter
+	return s != nil && s.kind == "running" && h.looks[k].at.Sub(h.changed(k)) < h.staleTime(k)
+}
+
+// staleTime returns how long the status of the look may stay unchanged: for staleAfter, or for three loops if these take
+// longer. Of the times of the last four loops, the second shortest counts, if none is longer than three minutes.
+func (h *history) staleTime(k int) time.Duration {
+	var times []time.Duration
+	end := -1
+	for j := k; j >= 0 && len(times) < 4; j-- {
+		if h.isWrite(j) && h.isReadable(j) {
+			if end >= 0 {
+				times = append(times, h.looks[end].at.Sub(h.looks[j].at))
+			}
+			end = j
+		}
+		if h.isTakeover(j) {
+			break
+		}
+	}
+	slices.Sort(times)
+	if len(times) < 4 || times[3] > 3*time.Minute {
+		return h.staleAfter
+	}
+	return max(h.staleAfter, 3*times[1])
 }
 
 // changed returns when the status of the look was first seen.
@@ -335,14 +358,14 @@ func (h *history) isGivenUp(n *node, k int) bool {
 	return h.looks[k].at.Sub(h.looks[since].at) >= 15*time.Minute
 }
 
-// progress returns the last time at which a node was ordered for the group, a node arrived, the group had no upcoming
-// node, or another autoscaler took over.
+// progress returns the last time at which a node was ordered for the group, a node arrived, the group had all its nodes,
+// or another autoscaler took over.
 func (h *history) progress(name string, k int) time.Time {
 	var progress time.Time
 	sights := h.sights(name, k)
 	for i, j := range sights {
 		g := h.at(j, name)
-		if i == 0 || g.target > h.at(sights[i-1], name).target || g.target-g.upcoming() > h.at(sights[i-1], name).target-h.at(sights[i-1], name).upcoming() || g.upcoming() <= 0 {
+		if i == 0 || g.target > h.at(sights[i-1], name).target || g.ready+g.unready > h.at(sights[i-1], name).ready+h.at(sights[i-1], name).unready || g.ready+g.unready >= g.target {
 			progress = h.looks[j].at
 		}
 	}
@@ -799,7 +822,7 @@ func (h *history) isSilent(j, k int) bool {
 	for end < k && h.isSame(j, end) {
 		end++
 	}
-	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
+	return h.looks[end].at.Sub(h.changed(j)) >= h.staleTime(j)
 }
 
 // lookedAt returns the time before which a pod must have begun to wait, so that four whole loops of the present

@@ -33,7 +33,7 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 	}
 	j := nodegroups.SourceStatus{Scans: t.scans.Scans}
 	if problem.Code == "" {
-		j.Until = t.changed.Add(t.staleAfter)
+		j.Until = t.changed.Add(t.staleTime())
 	}
 	nodes, foreign := s.byNodePool(nodes)
 	j.Groups = append(s.groups(nodes, problem, now), foreign...)

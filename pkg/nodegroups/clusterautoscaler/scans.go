@@ -1,6 +1,7 @@
 package clusterautoscaler
 
 import (
+	"slices"
 	"time"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -12,6 +13,8 @@ const (
 	declineLoops = 4
 	// maxLoops bounds the number of remembered loops. The latest ones are kept.
 	maxLoops = 50
+	// maxInterval is the longest time between two loops. If more time passes, interval takes it for an outage.
+	maxInterval = 3 * time.Minute
 )
 
 // scans tracks the autoscaler's loops. Each loop ends with a new status.
@@ -50,6 +53,20 @@ func (a *scans) count() {
 			return
 		}
 	}
+}
+
+// interval returns the time between the ends of two loops: of the last declineLoops such times, the second shortest. It
+// returns 0 if there are fewer loops, or if one of the times is longer than maxInterval.
+func (a *scans) interval() time.Duration {
+	var times []time.Duration
+	for i := max(1, len(a.loops)-declineLoops); i < len(a.loops); i++ {
+		times = append(times, a.loops[i].Ended.Sub(a.loops[i-1].Ended))
+	}
+	slices.Sort(times)
+	if len(times) < declineLoops || times[declineLoops-1] > maxInterval {
+		return 0
+	}
+	return times[1]
 }
 
 // beginOutage records that the autoscaler has run no loops since the time since.

@@ -169,3 +169,49 @@ func TestScans(t *testing.T) {
 		})
 	}
 }
+
+// TestScanInterval: staleAfter and quiet are at least three and two loops, as they were seen. Neither a long silence nor
+// the first loops of an autoscaler change that.
+func TestScanInterval(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		staleAfter   time.Duration
+		writes       []write
+		stale, quiet time.Duration // after the last write
+	}{
+		{"AKS's interval", staleAfter, loopsAt(0, 10, 20, 30, 40), 3 * time.Minute, time.Minute},
+		{"the longest that is usual on AKS", staleAfter, loopsAt(0, 30, 60, 90, 120), 3 * time.Minute, time.Minute},
+		{"a longer one", staleAfter, loopsAt(0, 90, 180, 270, 360), 270 * time.Second, 3 * time.Minute},
+		{"the shortest staleAfter, and loops that are as long", 30 * time.Second, loopsAt(0, 31, 62, 93, 124), 93 * time.Second, 62 * time.Second},
+		{"one that becomes longer", staleAfter, loopsAt(0, 10, 20, 30, 40, 130, 220, 310), 270 * time.Second, 3 * time.Minute},
+		{"one that becomes shorter", staleAfter, loopsAt(0, 90, 180, 270, 360, 370, 380, 390), 3 * time.Minute, time.Minute},
+		{"three loops say nothing yet", staleAfter, loopsAt(0, 90, 180, 270), 3 * time.Minute, time.Minute},
+		{"two silences among loops", staleAfter, loopsAt(0, 10, 20, 1000, 2000), 3 * time.Minute, time.Minute},
+		{"silences only", staleAfter, loopsAt(0, 200, 400, 600, 800, 1000), 3 * time.Minute, time.Minute},
+		{"another autoscaler", staleAfter, append(loopsAt(0, 90, 180, 270, 360), write{at: 370, initializing: true}, write{at: 380, transition: "b"}), 3 * time.Minute, time.Minute},
+		{"the scheduler starts again", staleAfter, append(loopsAt(0, 90, 180, 270), write{at: 360, anew: true}), 270 * time.Second, 3 * time.Minute},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := follow(t)
+			f.tracker = NewTracker(tc.staleAfter, graces.Provision)
+			for _, w := range tc.writes {
+				f.write(w)
+			}
+			last := seconds(tc.writes[len(tc.writes)-1].at)
+			for _, after := range []time.Duration{tc.stale - time.Second, tc.stale} {
+				got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, last.Add(after))
+				if isStale := got.Reason.Code == "StatusStale"; isStale != (after == tc.stale) {
+					t.Errorf("after %v: %s", after, got.Reason.Code)
+				}
+				if !got.Until.Equal(last.Add(tc.stale)) && after < tc.stale {
+					t.Errorf("until %v, want %v", got.Until, last.Add(tc.stale))
+				}
+			}
+			for _, after := range []time.Duration{tc.quiet - time.Second, tc.quiet} {
+				if published := f.tracker.Memory(false, last.Add(after)).Stamp != ""; published != (after == tc.quiet) {
+					t.Errorf("after %v, the stamp is published: %v", after, published)
+				}
+			}
+		})
+	}
+}

@@ -89,12 +89,11 @@ type Memory struct {
 
 // Group is the remembered state of a node group.
 type Group struct {
-	// Target is the group's target size. Present is the target size without the nodes that the autoscaler still
-	// expects.
+	// Target is the group's target size. Present is the number of these nodes that exist.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or no
-	// node was upcoming. While no node is upcoming, Progress is not published.
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or all
+	// nodes existed. While all nodes exist, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
 	// BackoffSince and BackoffSeen are when the group's backoff was first and last seen; zero without a backoff.
@@ -115,16 +114,23 @@ type Group struct {
 	Seen []nodegroups.NodeTemplate `json:"seen,omitempty"`
 }
 
-// NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter counts as
-// stale. provision is the provisionGrace of all pools. Once a group's templates are known, nodes younger than provision
+// NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter, or for
+// staleLoops of the autoscaler's loops if this is longer, counts as stale. provision is the provisionGrace of all pools. Once a group's templates are known, nodes younger than provision
 // do not change the templates.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
 	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
 
-// quiet is the minimum time for which a status must stay unchanged before its stamp is published. The autoscaler writes
-// every 10 s.
-const quiet = time.Minute
+const (
+	// staleLoops is the minimum of staleAfter, in loops.
+	staleLoops = 3
+	// quiet and quietLoops are the minimum time for which a status must stay unchanged before its stamp is published.
+	// The longer of the two counts.
+	quiet, quietLoops = time.Minute, 2
+)
+
+// staleTime returns how long the status may stay unchanged before it counts as stale.
+func (t *Tracker) staleTime() time.Duration { return max(t.staleAfter, staleLoops*t.scans.interval()) }
 
 // Memory returns the state to publish at the time now. If loops is set, the state includes the autoscaler's last loops.
 // Callers set loops only while pods are held. If loops is not set and only the status's timestamp changes, the state
@@ -134,7 +140,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	if loops {
 		m.Loops = slices.Clone(t.scans.loops)
 	}
-	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
+	if t.stamp != "" && (loops || now.Sub(t.changed) >= max(quiet, quietLoops*t.scans.interval())) {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
 	inhabitants := t.members.inhabitants()
@@ -142,7 +148,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 		g := *group
 		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
-			g.Progress = time.Time{} // while no node is upcoming, Progress changes with every status
+			g.Progress = time.Time{} // while all nodes exist, Progress changes with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -297,14 +303,14 @@ func (t *Tracker) identify(status *status, now time.Time) {
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
 
-// checkStale records an outage if, at the time now, the last status is at least staleAfter old. Callers call checkStale
+// checkStale records an outage if, at the time now, the last status is at least staleTime old. Callers call checkStale
 // even if they have a newer status, because that status does not show that the autoscaler ran loops in between.
 func (t *Tracker) checkStale(now time.Time) {
 	last := t.changed
 	if t.stamp == "" {
 		last = t.restored.Changed
 	}
-	if !last.IsZero() && now.Sub(last) >= t.staleAfter {
+	if !last.IsZero() && now.Sub(last) >= t.staleTime() {
 		t.scans.beginOutage(last)
 	}
 }
@@ -328,7 +334,7 @@ func (t *Tracker) loseStatus(reason nodegroups.Reason, now time.Time) {
 
 // remember records the status of the group, and reports whether the group was scaled up or began to fail.
 func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
-	present := g.Health.CloudProviderTarget - g.Health.upcoming()
+	present := g.Health.present()
 	m, known := t.memory[g.Name]
 	if !known {
 		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Progress: now}
@@ -339,8 +345,10 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
-	// Without upcoming nodes, no node can be late. The provisionGrace starts when the autoscaler next orders a node.
-	if present > m.Present || g.Health.upcoming() <= 0 {
+	// If all nodes exist, no node can be late. The provisionGrace starts when the autoscaler next orders a node. It does
+	// not start when a VM has been unregistered for too long. cluster-autoscaler 1.36 then deletes this VM and orders
+	// another in the same loop, without a backoff.
+	if present > m.Present || present >= g.Health.CloudProviderTarget {
 		m.Progress = now
 	}
 	m.Target, m.Present = g.Health.CloudProviderTarget, present
@@ -360,7 +368,7 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	return happened
 }
 
-// stale reports whether, at the time now, the status last changed at least staleAfter ago.
+// stale reports whether, at the time now, the status last changed at least staleTime ago.
 func (t *Tracker) stale(now time.Time) bool {
-	return now.Sub(t.changed) >= t.staleAfter
+	return now.Sub(t.changed) >= t.staleTime()
 }

@@ -83,6 +83,11 @@ func group(name string, target, ready, maxSize int, more ...string) string {
 	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, maxSize, ready, strings.Join(more, ""))
 }
 
+// unregistered returns the group's status with VMs that have been unregistered for too long.
+func unregistered(group string, vms int) string {
+	return strings.Replace(group, "nodeCounts: {", fmt.Sprintf("nodeCounts: {longUnregistered: %d, ", vms), 1)
+}
+
 const inBackoff = "  scaleUp: {status: Backoff, backoffInfo: {errorCode: cloudProviderError, errorMessage: quota}}\n"
 
 func running(groups ...string) *corev1.ConfigMap {
@@ -159,6 +164,21 @@ func TestHistories(t *testing.T) {
 			{0, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 0},
 			{14 * time.Minute, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 15 * time.Minute},
 			{15 * time.Minute, running(group(user, 3, 1, 3)), nodegroups.Full, "NodesMissing", 0},
+		}},
+		{"a VM that never registers is replaced again and again, without a backoff", []moment{
+			{0, running(group(user, 1, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{10 * time.Second, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", 0},
+			{15 * time.Minute, running(unregistered(group(user, 2, 1, 3), 1)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{15*time.Minute + 10*time.Second, running(group(user, 2, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{16 * time.Minute, running(group(user, 2, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{17 * time.Minute, running(group(user, 2, 2, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{18 * time.Minute, running(group(user, 3, 2, 3)), nodegroups.Growing, "Provisioning", 33 * time.Minute},
+		}},
+		{"the same at the maximum size", []moment{
+			{0, running(group(user, 1, 1, 2)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{10 * time.Second, running(group(user, 2, 1, 2)), nodegroups.Growing, "Provisioning", 0},
+			{15 * time.Minute, running(unregistered(group(user, 2, 1, 2), 1)), nodegroups.Full, "AtMaxSize", 0},
+			{15*time.Minute + 10*time.Second, running(group(user, 2, 1, 2)), nodegroups.Full, "NodesMissing", 0},
 		}},
 		{"a node that comes starts the provision grace anew", []moment{
 			{0, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 0},

@@ -116,21 +116,29 @@ func (l *loop) countUnregistered(g *group, name string) time.Time {
 	return since
 }
 
-// upcoming returns the number of upcoming nodes, by the autoscaler's own formula (GetUpcomingNodes).
+// upcoming returns the number of nodes that the target has and the cluster lacks, by the autoscaler's own formula
+// (calculateUpcomingNodesInNodeGroup).
 func (g *group) upcoming() int { return max(g.shown-(g.ready+g.unready+g.longUnregistered), 0) }
 
-// missing reports whether nodes have yet to register or to start.
-func (g *group) missing() bool { return g.shown > g.registered-g.notStarted }
+// missing reports whether nodes have yet to register or to start. Since 1.36, nodes that are being removed count as
+// missing, too.
+func (l *loop) missing(g *group) bool {
+	if l.options.Minor >= 36 {
+		return g.upcoming() > 0
+	}
+	return g.shown > g.registered-g.notStarted
+}
 
 // updateRequests drops the scale-ups that are complete or have taken too long. If a scale-up took too long, its group
-// goes into backoff.
+// goes into backoff. Since 1.36, the autoscaler also lowers the target by all nodes of the scale-up, even if some have
+// come, and goes on with the old target.
 func (l *loop) updateRequests() {
 	l.forgetBackoffs()
 	for _, g := range l.groups {
 		r, ok := l.requests[g.Name]
 		switch {
 		case !ok:
-		case !g.missing():
+		case !l.missing(g):
 			delete(l.requests, g.Name)
 			if l.options.ForgetOnSuccess {
 				delete(l.backoffs, g.Name)
@@ -138,6 +146,9 @@ func (l *loop) updateRequests() {
 		case r.expected.Before(l.now):
 			delete(l.requests, g.Name)
 			l.backOff(g.Name, "timeout", fmt.Sprintf("Scale-up timed out for node group %s after %v", g.Name, l.now.Sub(r.at)))
+			if l.options.Minor >= 36 {
+				_ = l.lower(g, r.increase) // the real one writes the event FailedToRevertScaleUp
+			}
 		}
 	}
 }
@@ -169,7 +180,7 @@ func (l *loop) updateBroken() {
 				fresh, reason = fresh+1, i
 			}
 		}
-		if _, growing := l.requests[g.Name]; fresh > 0 && growing && g.missing() {
+		if _, growing := l.requests[g.Name]; fresh > 0 && growing && l.missing(g) {
 			l.requested(g.Name, -fresh)
 			l.backOff(g.Name, reason.ErrorCode, reason.ErrorMessage)
 		}
@@ -227,7 +238,7 @@ func (l *loop) tooMany(unready, of int) bool {
 // growing reports whether the status shows that the group is being scaled up.
 func (l *loop) growing(g *group) bool {
 	_, ok := l.requests[g.Name]
-	return ok && g.missing()
+	return ok && l.missing(g)
 }
 
 // giveUpUnregistered deletes VMs that did not register in time. The loop goes on with the old target.
@@ -262,8 +273,8 @@ func (l *loop) deleteBroken() {
 	}
 }
 
-// fixSizes lowers each target that has exceeded the group's number of nodes for too long. It reports whether it lowered
-// a target.
+// fixSizes lowers each target that has exceeded the group's number of nodes for too long. It reports whether the loop
+// ends.
 func (l *loop) fixSizes() bool {
 	fixed := false
 	for _, g := range l.groups {
@@ -271,10 +282,23 @@ func (l *loop) fixSizes() bool {
 		if !ok || size.registered >= size.target || !size.since.Add(l.options.MaxNodeProvisionTime).Before(l.now) {
 			continue
 		}
-		if l.cloud.Lower(g.Name, size.target-size.registered) == nil {
-			g.current -= size.target - size.registered
-			fixed = true
+		if l.lower(g, size.target-size.registered) != nil {
+			return true // the loop ends with an error
 		}
+		fixed = true
 	}
 	return fixed
+}
+
+// lower lowers the target by n. Providers refuse a target below the number of VMs. This is simulated for 1.36 and later
+// only, so that random histories of earlier versions stay as they are.
+func (l *loop) lower(g *group, n int) error {
+	if l.options.Minor >= 36 && g.current-n < len(g.Instances) {
+		return fmt.Errorf("attempt to delete existing nodes of %s: target %d, delta -%d, %d VMs", g.Name, g.current, n, len(g.Instances))
+	}
+	if err := l.cloud.Lower(g.Name, n); err != nil {
+		return fmt.Errorf("lowering the target of %s: %w", g.Name, err)
+	}
+	g.current -= n
+	return nil
 }

@@ -22,7 +22,7 @@ func (l *loop) scaleUp() (done bool, err error) {
 	}
 	snapshot := l.simulator.Snapshot(l.destinations(), placed)
 	for _, g := range l.groups {
-		for i := range g.upcoming() {
+		for i := range l.upcoming(g) {
 			snapshot.AddNode(g.node(fmt.Sprint("upcoming-", i)))
 		}
 	}
@@ -39,6 +39,15 @@ func (l *loop) scaleUp() (done bool, err error) {
 		return false, nil
 	}
 	return l.expand(snapshot, unfit)
+}
+
+// upcoming returns the number of nodes that the autoscaler still expects. Since 1.36, it expects none of a group in
+// backoff or without a scale-up. Source: GetUpcomingNodes.
+func (l *loop) upcoming(g *group) int {
+	if _, requested := l.requests[g.Name]; l.options.Minor >= 36 && (!requested || l.backedOff(g.Name)) {
+		return 0
+	}
+	return g.upcoming()
 }
 
 // destinations returns the nodes that can run pods now. It leaves out starting nodes: upcoming nodes represent them.

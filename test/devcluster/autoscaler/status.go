@@ -14,7 +14,7 @@ const StatusNamespace, StatusName = "kube-system", "cluster-autoscaler-status"
 
 const healthy, unhealthy, noActivity, inProgress = "Healthy", "Unhealthy", "NoActivity", "InProgress"
 
-// These types encode the status as cluster-autoscaler 1.35 does: an unset time is null, and an unset backoff is {}.
+// These types encode the status as cluster-autoscaler 1.35 and 1.36 do: an unset time is null, and an unset backoff is {}.
 // They follow the recorded ConfigMaps, and share no code with pkg/nodegroups/clusterautoscaler. Source of the field
 // names: cluster-autoscaler/clusterstate/api/types.go.
 type (
@@ -64,6 +64,7 @@ type (
 		Total        int     `json:"total"`
 		Ready        int     `json:"ready"`
 		NotStarted   int     `json:"notStarted"`
+		Suspended    *int    `json:"suspended,omitempty"` // only since 1.36; the simulation has no suspended nodes
 		BeingDeleted int     `json:"beingDeleted,omitempty"`
 		Unready      Unready `json:"unready"`
 	}
@@ -142,7 +143,7 @@ func (l *loop) status() Status {
 		s.NodeGroups = append(s.NodeGroups, status)
 	}
 	last, now := l.last.ClusterWide, at(l.now)
-	s.ClusterWide.Health = ClusterHealth{Status: health(l.clusterHealthy()), NodeCounts: l.total.counts()}
+	s.ClusterWide.Health = ClusterHealth{Status: health(l.clusterHealthy()), NodeCounts: l.total.counts(l.options.Minor)}
 	s.ClusterWide.Health.Times = since(s.ClusterWide.Health.Status == last.Health.Status, last.Health.Times, now)
 	s.ClusterWide.ScaleUp.Status = noActivity
 	if growing {
@@ -164,7 +165,7 @@ func (l *loop) groupStatus(g *group) GroupStatus {
 		probe = at(l.now)
 	}
 	s := GroupStatus{Name: g.Name, ScaleUp: l.scaleUpStatus(g)}
-	s.Health = GroupHealth{Status: health(l.healthy(g)), NodeCounts: g.counts(), CloudProviderTarget: g.shown, MinSize: g.Min, MaxSize: g.Max}
+	s.Health = GroupHealth{Status: health(l.healthy(g)), NodeCounts: g.counts(l.options.Minor), CloudProviderTarget: g.shown, MinSize: g.Min, MaxSize: g.Max}
 	s.Health.Times = since(s.Health.Status == last.Health.Status, last.Health.Times, probe)
 	s.ScaleUp.Times = since(s.ScaleUp.Status == last.ScaleUp.Status, last.ScaleUp.Times, probe)
 	candidates := 0
@@ -199,10 +200,14 @@ func (l *loop) scaleDownStatus(candidates int, last ScaleDown) ScaleDown {
 	return s
 }
 
-func (r *readiness) counts() NodeCounts {
+func (r *readiness) counts(minor int) NodeCounts {
+	var suspended *int
+	if minor >= 36 {
+		suspended = new(int)
+	}
 	return NodeCounts{
 		Registered: Registered{
-			Total: r.registered, Ready: r.ready, NotStarted: r.notStarted, BeingDeleted: r.beingDeleted, Unready: Unready{Total: r.unready},
+			Total: r.registered, Ready: r.ready, NotStarted: r.notStarted, Suspended: suspended, BeingDeleted: r.beingDeleted, Unready: Unready{Total: r.unready},
 		},
 		LongUnregistered: r.longUnregistered, Unregistered: r.unregistered,
 	}

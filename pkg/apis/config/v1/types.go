@@ -312,7 +312,7 @@ type Capacity struct {
 
 	// StaleAfter is how long the autoscaler's status may stay unchanged before the pools in the status are Unknown, and
 	// how long Karpenter's Lease may stay unchanged before its NodePools are Unknown. The cluster autoscaler writes the
-	// status about every 10 s. Karpenter renews the Lease every 2 s.
+	// status every 10 s or --scan-interval; three such times are the minimum. Karpenter renews the Lease every 2 s.
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 
 	// UnknownGrace is how long an Unknown node group keeps the gate closed before the group counts as Full. While a

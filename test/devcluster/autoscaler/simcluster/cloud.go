@@ -48,9 +48,12 @@ func (c cloud) Delete(group string, instances []string) error {
 	return nil
 }
 
-// Lower lowers the target by n nodes for which no VM exists.
-func (c cloud) Lower(group string, n int) error {
-	c.lower(group, n)
+// Lower lowers the target by n nodes for which no VM exists. Like Grow, it also changes the cached target.
+func (c cloud) Lower(name string, n int) error {
+	c.lower(name, n)
+	g := c.groups[name]
+	g.cached -= n
+	c.groups[name] = g
 	return nil
 }
 

@@ -103,6 +103,52 @@ func TestTargetWithoutVMs(t *testing.T) {
 	}
 }
 
+// TestTakenBack: a scale-up of which no VM was created times out. Version 1.36 lowers the target by the scale-up, and no
+// longer counts on its nodes, so that it grows the next group. If VMs exist that never register, 1.36 finds the scale-up
+// complete as soon as they count as unregistered for too long: it deletes them, and grows the same group again at once,
+// without a backoff.
+func TestTakenBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		minor       int
+		fault       Fault
+		want        string        // the group that is grown next
+		atMost      time.Duration // after the provision time
+		wantBackoff bool
+	}{
+		"1.35, no VM":                       {35, Fault{NoVM: true}, "second", 2 * time.Minute, true},
+		"1.36, no VM":                       {36, Fault{NoVM: true}, "second", 30 * time.Second, true},
+		"1.35, a VM that does not register": {35, Fault{NeverRegisters: true}, "second", time.Minute, true},
+		"1.36, a VM that does not register": {36, Fault{NeverRegisters: true}, "first", 30 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := two(func(o *Options) {
+				o.Groups[0].Nodes, o.Groups[0].Fault = 1, tc.fault
+				o.Autoscaler = autoscaler.Real()
+				o.Autoscaler.UnneededTime, o.Autoscaler.Minor = 0, tc.minor
+			})
+			c.AddPod(pod("filler", "1900m"))
+			c.Run(20 * time.Second)
+			c.AddPod(pod("a", "1500m"))
+			for len(c.Orders()) < 2 && c.Step() {
+			}
+			orders := c.Orders()
+			if late := orders[1].At.Sub(orders[0].At) - 15*time.Minute; orders[1].Group != tc.want || late < 0 || late > tc.atMost {
+				t.Errorf("orders %v, want %s within %v after the provision time", orders, tc.want, tc.atMost)
+			}
+			c.RunLoops(1)
+			if g := c.LastWrite().Status.Of("first"); (g.ScaleUp.BackoffInfo.ErrorCode == "timeout") != tc.wantBackoff {
+				t.Errorf("%+v", g.ScaleUp)
+			} else if suspended := g.Health.NodeCounts.Registered.Suspended; (suspended != nil) != (tc.minor >= 36) {
+				t.Errorf("%v suspended nodes", suspended)
+			}
+			c.RunLoops(1)
+			if got := c.Target("first"); tc.want == "second" && got != 1 || got > 2 {
+				t.Errorf("the first group's target is %d", got)
+			}
+		})
+	}
+}
+
 // TestVMsThatFailToBeMade: an error of a VM puts its group in backoff at once.
 func TestVMsThatFailToBeMade(t *testing.T) {
 	c := two(fault(Fault{ErrorCode: "AllocationFailed"}))
