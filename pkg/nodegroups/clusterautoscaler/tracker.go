@@ -115,8 +115,8 @@ type Group struct {
 }
 
 // NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter, or for
-// staleLoops of the autoscaler's loops if this is longer, counts as stale. provision is the provisionGrace of all pools. Once a group's templates are known, nodes younger than provision
-// do not change the templates.
+// staleLoops of the autoscaler's loops if this is longer, counts as stale. provision is the provisionGrace of all pools.
+// Once a group's templates are known, nodes younger than provision do not change the templates.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
 	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
