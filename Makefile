@@ -100,7 +100,7 @@ tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go 
 
 .PHONY: demo
 demo: ## Play the experiments on an embedded cluster, judge the order, and draw it: .devcluster/demo.svg
-	@echo "make demo: about 9 minutes the first time on 2 cores, as it compiles Kubernetes; half a minute after that"
+	@echo "make demo: 10 to 15 minutes the first time on 2 cores, as it compiles Kubernetes; half a minute after that"
 	@$(MAKE) --no-print-directory tools build-demo
 	@$(BIN)/devcluster demo --bin $(BIN)
 

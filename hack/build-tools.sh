@@ -17,7 +17,7 @@ ldflags=$(../kubernetes-ldflags.sh "$modules.mod")
 build() { # NAME MODULE ARG ...: in the module's directory
   STEP_FILE=$out/$1 ../step.sh "build $1" ../go-in.sh "$2" build -o "$out/$1" "${@:3}"
 }
-echo "The control plane: about 8 minutes the first time on 2 cores, most of them for etcd and kube-apiserver; seconds later."
+echo "The control plane: 9 to 12 minutes the first time on 2 cores, most of them for etcd and kube-apiserver; seconds later."
 export MODFILE=$modules.mod
 build etcd kubernetes -ldflags "$ldflags" go.etcd.io/etcd/server/v3
 for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
