@@ -50,7 +50,8 @@ func TestWaitedAt(t *testing.T) {
 	}
 }
 
-// TestOutages: an outage lasts until it ends. OutageBegan and OutageEnded do not change their arguments.
+// TestOutages: during an outage, no second one begins. Only the last maxOutages outages are kept. OutageBegan and
+// OutageEnded do not change their arguments.
 func TestOutages(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	first := OutageBegan(nil, at(1))

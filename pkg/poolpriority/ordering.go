@@ -62,8 +62,8 @@ type flags struct {
 	withNominated sync.Map
 }
 
-// Clone returns the cycle itself, not a copy. A copy is not needed: after PreFilter, only the flags change, and a flag
-// that Filter sets in a copy must also be set in the cycle.
+// Clone returns the cycle itself, not a copy. After PreFilter, only the flags and the results of dry runs change. Copies
+// would have to share them, because what Filter sets in a cloned CycleState must be visible in the original.
 func (c *cycle) Clone() fwk.StateData { return c }
 
 func readCycle(state fwk.CycleState) (*cycle, error) {

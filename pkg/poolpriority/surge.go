@@ -153,7 +153,7 @@ func coming(taken []held.ReservedPod, node string, status *rollout.Rollout, repl
 	return pods
 }
 
-// goesOn reports whether the rollout will delete old pods although the pod stays pending.
+// goesOn reports whether the rollout will delete old pods even while the pod stays pending.
 func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *podsByOwner, taken []held.ReservedPod) bool {
 	reserved, waiting := 0, 0 // new pods that get the place of a terminating pod, and new pods that wait for old pods that are not terminating yet
 	for i := range taken {

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// ofNodes matches the keys in etcd of nodes, of their leases and events, and of the autoscaler's status.
+	// ofNodes matches the etcd keys of nodes, of their leases, of events, and of the autoscaler's status.
 	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
 	// ofControlPlane matches the keys of objects that the control plane itself creates, and may renew at any time.
 	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-|leases/kube-system/apiserver-|` +

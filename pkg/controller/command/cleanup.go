@@ -35,7 +35,7 @@ that the controller added: the API server does not allow their removal. The comm
 	fs.StringVar(&c.Installation, "installation", configv1.DefaultInstallation, "name of the installation; its scheduler's configuration sets it as leaderElection.resourceName")
 	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "remove annotations only from pods with this schedulerName; default: from all pods, or from none if the cluster has another installation")
 	fs.BoolVar(&c.TaintOnly, "taint-only", false, "remove only the gate taint")
-	fs.StringSliceVar(&c.Leases, "leases", nil, "names of the leases in the namespace (default: the installation's and pool-priority-controller)")
+	fs.StringSliceVar(&c.Leases, "leases", nil, "names of the leases to delete in the namespace (default: the value of --installation, and pool-priority-controller)")
 	fs.StringSliceVar(&c.ConfigMaps, "configmaps", []string{configv1.StatusName}, "names of the ConfigMaps that the scheduler published in the namespace")
 	return command
 }

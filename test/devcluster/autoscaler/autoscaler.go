@@ -170,7 +170,7 @@ type Autoscaler struct {
 	ran          bool
 	backoffs     map[string]backoff
 	requests     map[string]request
-	unregistered map[string]time.Time // by VM: since when it has been known to have no Node
+	unregistered map[string]time.Time // by VM: when the autoscaler first saw it without a Node
 	broken       map[string]bool      // VMs with an error, as of the last loop
 	sizes        map[string]wrongSize
 	unneeded     map[string]time.Time    // by node: since when
