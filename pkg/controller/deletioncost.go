@@ -145,16 +145,15 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
 	if r.karpenter.Load() && !r.Pools.IsBurstNode(node.Labels) {
-		_, ours := wanted[scalein.CostAnnotation]
-		delete(wanted, scalein.CostAnnotation)
-		delete(wanted, scalein.OwnCostAnnotation)
-		if (ours || foreign) && r.first(&r.reported, name, pod.UID) {
+		if (foreign || wanted[scalein.CostAnnotation] != "") && r.first(&r.reported, name, pod.UID) {
 			costWrites.WithLabelValues(resultLeft).Inc()
 			if r.first(&r.reported, types.NamespacedName{}, "karpenter") { // one event is enough
 				r.Recorder.Eventf(pod, corev1.EventTypeWarning, "DeletionCostsByKarpenter", "Karpenter sets the annotation %s of pods on its VMs, so the controller no longer sets it on VMs. "+
 					"In burst pools, it still does. To order the pools' VMs, too, turn off Karpenter's feature gate PodDeletionCostManagement", scalein.CostAnnotation)
 			}
 		}
+		delete(wanted, scalein.CostAnnotation)
+		delete(wanted, scalein.OwnCostAnnotation)
 		return wanted
 	}
 	if foreign && r.first(&r.reported, name, pod.UID) {
