@@ -122,17 +122,22 @@ func taintedPool(name string) devcluster.Pool {
 	return p
 }
 
-// isHeld waits until the scheduler has tried all pods of the namespace.
-func (e *env) isHeld(namespace string) {
+// held waits until this number of pods of the namespace are unschedulable, and returns them.
+func (e *env) held(namespace string, n int) (held []corev1.Pod) {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {
+		held = nil
 		for _, p := range must.Get(e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{}))(e).Items {
-			if p.Spec.NodeName == "" && gate.UnschedulableSince(&p).IsZero() {
-				return p.Name + " was not tried"
+			if !gate.UnschedulableSince(&p).IsZero() {
+				held = append(held, p)
 			}
+		}
+		if len(held) != n {
+			return fmt.Sprintf("%d pods are unschedulable, want %d", len(held), n)
 		}
 		return ""
 	})
+	return held
 }
 
 // TestGateByEvent: VMs are full, and the only group that can grow is tainted and never had a node. The autoscaler's event
@@ -160,9 +165,8 @@ func TestGateByEvent(t *testing.T) {
 			time.Sleep(2 * eventLoop) // the status shows that the VMs have come
 			e.Create(suite.Deployment("plain", 1, "1500m"))
 			began := time.Now()
-			e.isHeld(namespace)
 			if tc.event != "" {
-				e.forge(e.Pods("plain")[0], tc.event)
+				e.forge(e.held(namespace, 1)[0], tc.event)
 			}
 			if tc.want["aci"] == 0 {
 				e.Keeps(soon, "plain", tc.want)
