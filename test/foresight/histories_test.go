@@ -285,8 +285,9 @@ func TestHistories(t *testing.T) {
 }
 
 // TestTakenBack: cluster autoscaler 1.36 takes back a scale-up that timed out. The group is then in backoff, and full
-// after backoffGrace. When the backoff is over, the autoscaler tries again, and the group is growing. A VM that never
-// registers is replaced without a backoff. No pod is let in early, or held for longer than holdLimit.
+// after backoffGrace. When the backoff is over, the autoscaler tries again, and the group is growing. VMs that
+// never register are replaced without a backoff, and the group grows all the time. No pod is let in early, or held for
+// longer than holdLimit.
 func TestTakenBack(t *testing.T) {
 	const minute = time.Minute
 	for _, tc := range []struct {
@@ -304,8 +305,7 @@ func TestTakenBack(t *testing.T) {
 			"0 BelowMaxSize, 0 Provisioning, 21 NodesMissing, 21 BackingOff, 23 Backoff, 31 BelowMaxSize, 33 Provisioning, ", 25 * minute},
 		{"no VMs for half an hour", 5, simcluster.Fault{NoVM: true}, 30 * minute,
 			"0 BelowMaxSize, 0 Provisioning, 21 NodesMissing, 21 BackingOff, 23 Backoff, 31 BelowMaxSize, 33 Provisioning, 34 BelowMaxSize, ", 25 * minute},
-		{"VMs that never register", 5, simcluster.Fault{NeverRegisters: true}, 0,
-			"0 BelowMaxSize, 0 Provisioning, 21 NodesMissing, 21 BelowMaxSize, 51 Provisioning, ", 25 * minute},
+		{"VMs that never register", 5, simcluster.Fault{NeverRegisters: true}, 0, "0 BelowMaxSize, 0 Provisioning, ", holdLimit},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := scenarioOf(t, func(o *simcluster.Options) {
@@ -335,6 +335,24 @@ func TestTakenBack(t *testing.T) {
 			}
 			p.expectBurst(t, "none", 0) // nothing is early
 		})
+	}
+}
+
+// TestReplacedVMs: VMs that do not register in time are replaced without a backoff, and the second ones come. No pod is let
+// in before.
+func TestReplacedVMs(t *testing.T) {
+	for _, minor := range []int{35, 36} {
+		p := scenarioOf(t, func(o *simcluster.Options) { o.SizeCache, o.Autoscaler.Minor = 0, minor }, vms("general", "user", 1, 5, 20), vms("system", "system", 0, 5, 10))
+		for _, g := range p.Groups() {
+			p.SetGroup(g.Name, func(g *simcluster.Group) { g.Fault = simcluster.Fault{NeverRegisters: true} })
+		}
+		p.add("web", 3)
+		p.play(20*time.Minute, ours)
+		for _, g := range p.Groups() {
+			p.SetGroup(g.Name, func(g *simcluster.Group) { g.Fault = simcluster.Fault{} })
+		}
+		p.play(40*time.Minute, ours)
+		p.expectBurst(t, "web", 0)
 	}
 }
 

@@ -358,14 +358,14 @@ func (h *history) isGivenUp(n *node, k int) bool {
 	return h.looks[k].at.Sub(h.looks[since].at) >= 15*time.Minute
 }
 
-// progress returns the last time at which a node was ordered for the group, a node arrived, the group had all its nodes,
-// or another autoscaler took over.
+// progress returns the last time at which a node was ordered for the group, a node arrived, the group had no upcoming
+// node, or another autoscaler took over.
 func (h *history) progress(name string, k int) time.Time {
 	var progress time.Time
 	sights := h.sights(name, k)
 	for i, j := range sights {
 		g := h.at(j, name)
-		if i == 0 || g.target > h.at(sights[i-1], name).target || g.ready+g.unready > h.at(sights[i-1], name).ready+h.at(sights[i-1], name).unready || g.ready+g.unready >= g.target {
+		if i == 0 || g.target > h.at(sights[i-1], name).target || g.target-g.upcoming() > h.at(sights[i-1], name).target-h.at(sights[i-1], name).upcoming() || g.upcoming() <= 0 {
 			progress = h.looks[j].at
 		}
 	}

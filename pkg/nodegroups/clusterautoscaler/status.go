@@ -127,14 +127,9 @@ func (h *health) check() error {
 // atMax reports whether the group is at its maximum size.
 func (h *health) atMax() bool { return h.CloudProviderTarget >= h.MaxSize }
 
-// present returns the number of nodes that the target includes and that exist.
-func (h *health) present() int {
-	r := h.NodeCounts.Registered
-	return r.Ready + r.Unready.Total + r.Suspended
-}
-
 // upcoming returns the number of ordered nodes that the autoscaler still expects. The formula is the autoscaler's own
 // (clusterstate.go, calculateUpcomingNodesInNodeGroup).
 func (h *health) upcoming() int {
-	return h.CloudProviderTarget - h.present() - h.NodeCounts.LongUnregistered
+	c := h.NodeCounts
+	return h.CloudProviderTarget - (c.Registered.Ready + c.Registered.Unready.Total + c.Registered.Suspended + c.LongUnregistered)
 }

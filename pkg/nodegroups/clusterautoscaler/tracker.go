@@ -89,11 +89,12 @@ type Memory struct {
 
 // Group is the remembered state of a node group.
 type Group struct {
-	// Target is the group's target size. Present is the number of these nodes that exist.
+	// Target is the group's target size. Present is the target size without the nodes that the autoscaler still
+	// expects.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or all
-	// nodes existed. While all nodes exist, Progress is not published.
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or no
+	// node was upcoming. While no node is upcoming, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
 	// BackoffSince and BackoffSeen are when the group's backoff was first and last seen; zero without a backoff.
@@ -148,7 +149,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 		g := *group
 		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
-			g.Progress = time.Time{} // while all nodes exist, Progress changes with every status
+			g.Progress = time.Time{} // while no node is upcoming, Progress changes with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -334,7 +335,7 @@ func (t *Tracker) loseStatus(reason nodegroups.Reason, now time.Time) {
 
 // remember records the status of the group, and reports whether the group was scaled up or began to fail.
 func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
-	present := g.Health.present()
+	present := g.Health.CloudProviderTarget - g.Health.upcoming()
 	m, known := t.memory[g.Name]
 	if !known {
 		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Progress: now}
@@ -345,10 +346,10 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
-	// If all nodes exist, no node can be late. The provisionGrace starts when the autoscaler next orders a node. It does
-	// not start when a VM has been unregistered for too long. cluster-autoscaler 1.36 then deletes this VM and orders
-	// another in the same loop, without a backoff.
-	if present > m.Present || present >= g.Health.CloudProviderTarget {
+	// Without upcoming nodes, no node can be late. The provisionGrace starts when the autoscaler next orders a node. VMs
+	// that have been unregistered for too long are not upcoming. The autoscaler may delete them and order others in the
+	// same loop. The target then stays, and the other VMs get the whole provisionGrace.
+	if present > m.Present || g.Health.upcoming() <= 0 {
 		m.Progress = now
 	}
 	m.Target, m.Present = g.Health.CloudProviderTarget, present

@@ -165,20 +165,11 @@ func TestHistories(t *testing.T) {
 			{14 * time.Minute, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 15 * time.Minute},
 			{15 * time.Minute, running(group(user, 3, 1, 3)), nodegroups.Full, "NodesMissing", 0},
 		}},
-		{"a VM that never registers is replaced again and again, without a backoff", []moment{
-			{0, running(group(user, 1, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{10 * time.Second, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", 0},
-			{15 * time.Minute, running(unregistered(group(user, 2, 1, 3), 1)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{15*time.Minute + 10*time.Second, running(group(user, 2, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{16 * time.Minute, running(group(user, 2, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{17 * time.Minute, running(group(user, 2, 2, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{18 * time.Minute, running(group(user, 3, 2, 3)), nodegroups.Growing, "Provisioning", 33 * time.Minute},
-		}},
-		{"the same at the maximum size", []moment{
+		{"VMs that never register, and are replaced in one loop", []moment{
 			{0, running(group(user, 1, 1, 2)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{10 * time.Second, running(group(user, 2, 1, 2)), nodegroups.Growing, "Provisioning", 0},
+			{10 * time.Second, running(group(user, 2, 1, 2)), nodegroups.Growing, "Provisioning", 15*time.Minute + 10*time.Second},
 			{15 * time.Minute, running(unregistered(group(user, 2, 1, 2), 1)), nodegroups.Full, "AtMaxSize", 0},
-			{15*time.Minute + 10*time.Second, running(group(user, 2, 1, 2)), nodegroups.Full, "NodesMissing", 0},
+			{15*time.Minute + 10*time.Second, running(group(user, 2, 1, 2)), nodegroups.Growing, "Provisioning", 30 * time.Minute},
 		}},
 		{"a node that comes starts the provision grace anew", []moment{
 			{0, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 0},
