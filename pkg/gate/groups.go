@@ -232,7 +232,9 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if e.clock.IsZero() {
 		return holds
 	}
-	if e.req.NoScaleUp != nil && p.LastStatus.Confirms(e.req.NoScaleUp(e.req.Pod), latest(e.clock, e.changed)) {
+	// If the group's nodes are known and fit the pod, only a passing cause, such as a taint, can keep the autoscaler from
+	// adding one.
+	if e.req.NoScaleUp != nil && len(g.NodeTemplates) == 0 && p.LastStatus.Confirms(e.req.NoScaleUp(e.req.Pod), latest(e.clock, e.changed)) {
 		return opened(reasonDeclined, g.Name) // this pod only: Declined stays empty
 	}
 	if !p.HasScanned(e.clock) {

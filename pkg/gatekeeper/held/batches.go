@@ -75,7 +75,7 @@ func (h *Pods) NextBatch(now time.Time) map[string]*v1.Pod {
 	b.last = map[types.UID]bool{}
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
 		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
-			entry.queued = 0
+			entry.queued, entry.lastCycle = 0, now
 			for _, at := range []*time.Time{&entry.reservedAt, &entry.chosenAt} { // a long queue does not end a reservation
 				if !at.IsZero() {
 					*at = now

@@ -85,6 +85,8 @@ type heldPod struct {
 	// when the pod was last held, or the gate of a pool with a budget has opened since.
 	budget []bool
 	tried  time.Time // when the pod was last held
+	// lastCycle is when the pod's last cycle failed, or when the pod was last sent with a batch.
+	lastCycle time.Time
 	// byLoop is set if the scheduling queue does not requeue the pod when a node changes or when a pod ends.
 	// WithinSpaces then requeues it. chosenAt is when WithinSpaces last chose the pod, and chosenFor is the node's name.
 	byLoop    bool
@@ -131,7 +133,7 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	noRoom := h.sinceLocked(pod, now).NoRoom
 	h.noteLocked(pod, now)
 	if entry, ok := h.pods[pod.UID]; ok {
-		entry.byLoop = false
+		entry.byLoop, entry.lastCycle = false, now
 	}
 	c := h.clocks[pod.UID]
 	c.member = alike.InGang(pod)
@@ -190,7 +192,7 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, tried: now, stale: decision.Closes(gate.ReasonSnapshotStale),
+		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, tried: now, lastCycle: now, stale: decision.Closes(gate.ReasonSnapshotStale),
 		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
@@ -300,7 +302,11 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
 			view := alike.View(pod)
-			changed = changed || view != entry.viewKey
+			if view != entry.viewKey { // the pod may fit other node groups now, and autoscalers have not tried it there
+				c := h.clocks[pod.UID]
+				c.ignored, changed = now, true
+				h.clocks[pod.UID] = c
+			}
 			entry.viewKey = view
 		}
 	}
@@ -448,7 +454,7 @@ func (h *Pods) Untried(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
 	h.each(func(_ types.UID, entry *heldPod) {
-		if due := entry.tried.Add(retryHeld); now.Before(due) {
+		if due := entry.lastCycle.Add(retryHeld); now.Before(due) {
 			next = nodegroups.Earliest(next, due)
 		} else {
 			pods[nameOf(entry.pod)] = entry.pod
