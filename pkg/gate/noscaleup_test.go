@@ -49,6 +49,7 @@ func TestNoScaleUp(t *testing.T) {
 			w.system.Groups[0].LastChanged, w.system.Groups[0].State = ago(9*second), nodegroups.Growing
 			w.system.Groups[0].NodeTemplates = []nodegroups.NodeTemplate{{Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}}}
 		}, true},
+		{"the group's nodes are known and fit the pod", func(w *world) { w.user.Groups[gpu].NodeTemplates = []nodegroups.NodeTemplate{{}} }, false},
 		{"the group is in backoff", func(w *world) { w.user.Groups[gpu].BackingOff = true }, false},
 		{"no status after the event", func(w *world) { w.user.LastStatus.Seen = ago(10 * second) }, false},
 		{"a second group that can grow", func(w *world) { w.system.Groups[0].State = nodegroups.CanGrow }, true},
