@@ -251,6 +251,22 @@ func TestDecisive(t *testing.T) {
 	}
 }
 
+// TestQuiet: what each of the autoscaler's loops changes is published at once only while pods are held.
+func TestQuiet(t *testing.T) {
+	for held, wantSame := range map[int]bool{0: true, 1: false} {
+		of := func(loop time.Duration) map[string]string {
+			s := &Status{View: testView()}
+			s.View.Held.Total = held
+			p := &s.View.Capacity.Pools[0]
+			p.ScannedBefore, p.LastStatus.Seen, p.Until = now.Add(loop), now.Add(loop), now.Add(loop)
+			return must.Get(s.Quiet().Encode())(t)
+		}
+		if same := cmp.Equal(of(0), of(10*time.Second)); same != wantSame {
+			t.Errorf("%d pods are held: the same %v", held, same)
+		}
+	}
+}
+
 func TestDecodeView(t *testing.T) {
 	good, err := testView().Encode(now)
 	must.NoError(t, err)
