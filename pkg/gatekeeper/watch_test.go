@@ -91,7 +91,21 @@ func TestNominatedNodeIsDeleted(t *testing.T) {
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	w.Gatekeeper.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil)
+	passes := func(d time.Duration) {
+		began := w.clock.Now()
+		w.eventually(func() string {
+			if w.clock.Since(began) < d {
+				return "the clock stands still"
+			}
+			return ""
+		})
+	}
+	passes(5 * time.Second) // the pod may be requeued once because the scheduler has just started
 	before := requeued.Load()
+	passes(30 * time.Second)
+	if n := requeued.Load() - before; n > 0 {
+		t.Errorf("the pod was requeued %d times while its node existed", n)
+	}
 	must.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "vm", metav1.DeleteOptions{}))
 	deleted := w.clock.Now()
 	w.eventually(func() string {
