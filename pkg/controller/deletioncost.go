@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -144,11 +145,11 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 		return scalein.Undo(pod.Annotations)
 	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
-	if r.karpenter.Load() && !r.Pools.IsBurstNode(node.Labels) {
+	if r.karpenter.Load() && node.Labels[nodegroups.KarpenterNodePoolLabel] != "" && !r.Pools.IsBurstNode(node.Labels) {
 		if (foreign || wanted[scalein.CostAnnotation] != "") && r.first(&r.reported, name, pod.UID) {
 			costWrites.WithLabelValues(resultLeft).Inc()
 			if r.first(&r.reported, types.NamespacedName{}, "karpenter") { // one event is enough
-				r.Recorder.Eventf(pod, corev1.EventTypeWarning, "DeletionCostsByKarpenter", "Karpenter sets the annotation %s of pods on its VMs, so the controller no longer sets it on VMs. "+
+				r.Recorder.Eventf(pod, corev1.EventTypeWarning, "DeletionCostsByKarpenter", "Karpenter sets the annotation %s of pods on its VMs, so the controller no longer sets it there. "+
 					"In burst pools, it still does. To order the pools' VMs, too, turn off Karpenter's feature gate PodDeletionCostManagement", scalein.CostAnnotation)
 			}
 		}

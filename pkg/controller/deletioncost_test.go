@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/must"
@@ -124,8 +125,8 @@ func TestKarpenterSetsCosts(t *testing.T) {
 		return p
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(
-		node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"}),
-		pod("early", "vm", ""), pod("users", "vm", ""), pod("ranked", "vm", "1000"), pod("cleared", "vm", "1000"), pod("new", "vm", ""), pod("old", "vm", "2000"), pod("burst", "virtual", "")).Build()
+		node("vm", map[string]string{"mode": "user", nodegroups.KarpenterNodePoolLabel: "a"}), node("virtual", map[string]string{"type": "virtual-kubelet"}),
+		node("other", map[string]string{"mode": "user"}), pod("elsewhere", "other", "2000"), pod("early", "vm", ""), pod("users", "vm", ""), pod("ranked", "vm", "1000"), pod("cleared", "vm", "1000"), pod("new", "vm", ""), pod("old", "vm", "2000"), pod("burst", "virtual", "")).Build()
 	recorder := record.NewFakeRecorder(10)
 	r := &DeletionCost{Client: c, Pools: pools(t), SchedulerName: "pool-priority-scheduler", Others: true, Recorder: recorder}
 	left := func() float64 { return count(t, costWrites, resultLeft) }
@@ -186,6 +187,7 @@ func TestKarpenterSetsCosts(t *testing.T) {
 	reconciled("users", "7")
 	reconciled("early", "1000")
 	reconciled("burst", "-1000")
+	reconciled("elsewhere", "1000") // its VM is not Karpenter's
 	if n := left() - before; n != 4 {
 		t.Errorf("%v costs are left to Karpenter, want those of ranked, cleared, new and old", n)
 	}

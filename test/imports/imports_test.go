@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"pkg/poolpriority":                      {"pkg/apis/config/v1", "pkg/aci", "pkg/alike", "pkg/compat", "pkg/compat/dryrun", "pkg/compat/gating", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper", "pkg/gatekeeper/held", "pkg/refusal", "pkg/rollout", "pkg/scalein", "pkg/lease", "pkg/version"},
 	"pkg/poolpriority/command":              {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/compat/outoftree", "pkg/poolpriority", "pkg/lease", "pkg/version"},
 	"pkg/controller/watchdog":               {},
-	"pkg/controller":                        {"pkg/apis/config/v1", "pkg/backoff", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/scalein"},
+	"pkg/controller":                        {"pkg/apis/config/v1", "pkg/backoff", "pkg/controller/watchdog", "pkg/nodegroups", "pkg/pool", "pkg/refusal", "pkg/scalein"},
 	"pkg/controller/lost":                   {"pkg/backoff", "pkg/controller", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/returnplan"},
 	"pkg/controller/preflight":              {"pkg/apis/config/v1", "pkg/gate", "pkg/pool", "pkg/nodegroups"},
 	"pkg/controller/returner":               {"pkg/apis/config/v1", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/returnplan"},

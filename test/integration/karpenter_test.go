@@ -171,6 +171,9 @@ func TestKarpenterSetsCosts(t *testing.T) {
 	e.waitGated(true)
 	e.Create(suite.Deployment("web", 9, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
+	for _, node := range must.Get(e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: "type!=virtual-kubelet"}))(t).Items {
+		must.Do(t)(e.Client.CoreV1().Nodes().Patch(e.ctx, node.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"karpenter.sh/nodepool":"default"}}}`), metav1.PatchOptions{}))
+	}
 	config := rest.CopyConfig(e.Config)
 	config.UserAgent = "karpenter/1.15.0"
 	karpenter := must.Get(kubernetes.NewForConfig(config))(t)

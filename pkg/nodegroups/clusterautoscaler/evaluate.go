@@ -197,8 +197,9 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	// Nodes that became usable after the status was written are no longer missing.
 	missing, startsUntil := g.Health.upcoming(), j.LastScaleUp.Add(s.Graces.Provision)
 	if now.Before(startsUntil) {
-		// In a pool with scale-down mode Deallocate, a stopped VM keeps its node, and a scale-up starts the VM again.
-		missing += g.Health.NodeCounts.Registered.Unready.Total
+		// In a pool with scale-down mode Deallocate, a stopped VM keeps its node, and a scale-up starts the VM again. So
+		// does the VM of a suspended node.
+		missing += g.Health.NodeCounts.Registered.Unready.Total + g.Health.NodeCounts.Registered.Suspended
 	}
 	missing = min(missing, g.Health.CloudProviderTarget-usable)
 	changes := t.members.of(g.Name)

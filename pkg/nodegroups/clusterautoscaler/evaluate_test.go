@@ -443,8 +443,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestStoppedVMs: in a pool with scale-down mode Deallocate, the nodes of stopped VMs stay and are unready. When the
-// autoscaler starts the VMs again, the status has no upcoming nodes.
+// TestStoppedVMs: in a pool with scale-down mode Deallocate, the nodes of stopped VMs stay and are unready. Nodes of
+// other clouds may be suspended. When the autoscaler starts the VMs again, the status has no upcoming nodes.
 func TestStoppedVMs(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
 	nodes := func(ready int) []*corev1.Node {
@@ -460,29 +460,30 @@ func TestStoppedVMs(t *testing.T) {
 		}
 		return all
 	}
-	status := func(target, ready, unready int) string {
-		return strings.Replace(group(user, target, ready, 5), "}}}", fmt.Sprintf(", unready: {total: %d}}}}", unready), 1)
-	}
-	tracker := NewTracker(time.Hour, graces.Provision)
-	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
-	at := func(after time.Duration, write string, ready int, want string) {
-		t.Helper()
-		now := epoch.Add(after)
-		if write != "" {
-			cm := running(write)
-			cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(after)}
-			must.NoError(t, tracker.Observe(cm, now))
+	for _, count := range []string{"unready: {total: %d}", "suspended: %d"} {
+		status := func(target, ready, stopped int) string {
+			return strings.Replace(group(user, target, ready, 5), "}}}", fmt.Sprintf(", "+count+"}}}", stopped), 1)
 		}
-		tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes(ready)}}, nodes(ready), now)
-		if got := source.Status(nodes(ready), now); got.Reason.Code != want {
-			t.Errorf("after %v: %s (%s), want %s", after, got.Reason.Code, got.Reason.Detail, want)
+		source := Source{Tracker: NewTracker(time.Hour, graces.Provision), Groups: agentPool("userpool"), Graces: graces}
+		at := func(after time.Duration, write string, ready int, want string) {
+			t.Helper()
+			now := epoch.Add(after)
+			if write != "" {
+				cm := running(write)
+				cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(after)}
+				must.NoError(t, source.Tracker.Observe(cm, now))
+			}
+			source.Tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes(ready)}}, nodes(ready), now)
+			if got := source.Status(nodes(ready), now); got.Reason.Code != want {
+				t.Errorf("%s, after %v: %s (%s), want %s", count, after, got.Reason.Code, got.Reason.Detail, want)
+			}
 		}
+		at(0, status(2, 2, 3), 2, "BelowMaxSize")
+		at(10*time.Second, status(5, 2, 3), 2, "Provisioning")
+		at(20*time.Second, status(5, 2, 3), 3, "Provisioning")
+		at(60*time.Second, status(5, 3, 2), 5, "AtMaxSize") // all are ready before the status shows it
+		at(70*time.Second, status(5, 5, 0), 5, "AtMaxSize")
+		at(80*time.Second, status(5, 3, 2), 3, "Provisioning") // two became unready: perhaps they start again
+		at(10*time.Second+graces.Provision, status(5, 3, 2), 3, "AtMaxSize")
 	}
-	at(0, status(2, 2, 3), 2, "BelowMaxSize")
-	at(10*time.Second, status(5, 2, 3), 2, "Provisioning")
-	at(20*time.Second, status(5, 2, 3), 3, "Provisioning")
-	at(60*time.Second, status(5, 3, 2), 5, "AtMaxSize") // all are ready before the status shows it
-	at(70*time.Second, status(5, 5, 0), 5, "AtMaxSize")
-	at(80*time.Second, status(5, 3, 2), 3, "Provisioning") // two became unready: perhaps they start again
-	at(10*time.Second+graces.Provision, status(5, 3, 2), 3, "AtMaxSize")
 }

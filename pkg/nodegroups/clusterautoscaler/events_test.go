@@ -161,7 +161,6 @@ func TestLastStatus(t *testing.T) {
 // TestDegradation: from the event GracefulDegradationStarted on, an outage lasts and no loop counts, until the event
 // GracefulDegradationStopped, until another autoscaler takes over, or for 15 minutes.
 func TestDegradation(t *testing.T) {
-	const never = -1
 	started := func(at int) Event { return Event{Degraded: seconds(at)} }
 	stopped := func(at int) Event { return Event{Recovered: seconds(at)} }
 	pause := func(from, to int) nodegroups.Outage {
@@ -206,14 +205,7 @@ func TestDegradation(t *testing.T) {
 				}
 				f.write(w)
 			}
-			got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, seconds(tc.writes[len(tc.writes)-1].at)).Scans
-			want := nodegroups.Scans{Outages: tc.pauses, LastStatus: got.LastStatus}
-			if tc.looked != never {
-				want.ScannedBefore = seconds(tc.looked)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want,+got):\n%s", diff)
-			}
+			f.scanned(tc.writes, tc.looked, tc.pauses)
 		})
 	}
 }

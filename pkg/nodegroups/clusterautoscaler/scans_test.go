@@ -54,6 +54,21 @@ func follow(t *testing.T) *follower {
 
 func seconds(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
 
+const never = -1
+
+// scanned checks the Scans of the pool at the last of the writes. looked is ScannedBefore in seconds, or never.
+func (f *follower) scanned(writes []write, looked int, pauses []nodegroups.Outage) {
+	f.Helper()
+	got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, seconds(writes[len(writes)-1].at)).Scans
+	want := nodegroups.Scans{Outages: pauses, LastStatus: got.LastStatus}
+	if looked != never {
+		want.ScannedBefore = seconds(looked)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
 func (f *follower) write(w write) {
 	f.Helper()
 	now := seconds(w.at)
@@ -106,7 +121,6 @@ func (f *follower) write(w write) {
 
 // TestScans: ScannedBefore is the earliest start of the last four quiet loops.
 func TestScans(t *testing.T) {
-	const never = -1
 	pause := func(from, to int) nodegroups.Outage {
 		return nodegroups.Outage{From: seconds(from), To: seconds(to)}
 	}
@@ -158,14 +172,7 @@ func TestScans(t *testing.T) {
 			for _, w := range tc.writes {
 				f.write(w)
 			}
-			got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, seconds(tc.writes[len(tc.writes)-1].at)).Scans
-			want := nodegroups.Scans{Outages: tc.pauses, LastStatus: got.LastStatus}
-			if tc.looked != never {
-				want.ScannedBefore = seconds(tc.looked)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want,+got):\n%s", diff)
-			}
+			f.scanned(tc.writes, tc.looked, tc.pauses)
 		})
 	}
 }
