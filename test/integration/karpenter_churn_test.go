@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -38,30 +39,36 @@ var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1
 // judges by NodeClaims, not by that status.
 const churnMargin = time.Second
 
-// claimed is a NodeClaim as the API showed it, with times of this test's clock. A time is zero if its event has not
-// happened yet.
+// claimed is a NodeClaim as the API showed it. leaving is zero if nobody deleted the NodeClaim.
 type claimed struct {
 	made, leaving time.Time
-	cpu           resource.Quantity // of its instance type; before the launch, of the smallest instance type
-	node          string            // the Node's name; empty until the NodeClaim is launched
+	cpu           resource.Quantity // of its instance type; of the smallest one if it was never launched
+	node          string            // the Node's name; empty if it was never launched
 }
 
-// witness records when NodeClaims and Nodes came and went, and when each pod was bound to the virtual node.
+// bound is a binding to the virtual node.
+type bound struct {
+	pod string
+	at  time.Time
+}
+
+// witness records when NodeClaims and Nodes came and went, and when each pod was bound to the virtual node. Its watches
+// lag, each by another time: where an object says when something happened, that time counts if it is earlier. early
+// judges the bindings when everything has been seen.
 type witness struct {
 	mu     sync.Mutex
 	claims map[types.UID]*claimed
-	burst  map[types.UID]time.Time
-	nodes  map[string]time.Time // when a node was first seen to be ready
+	burst  map[types.UID]bound
+	nodes  map[string]time.Time // when a node was first ready
 	most   resource.Quantity    // the limit of the NodePool
 	// sizes are the CPUs of the instance types. The NodeClaims of the kwok provider have less: what their pods request.
 	sizes map[string]resource.Quantity
-	early []string
 }
 
 // watchChurn starts a witness of a NodePool with this limit of CPUs.
 func (e *env) watchChurn(limit string) *witness {
 	e.Helper()
-	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]time.Time{}, nodes: map[string]time.Time{},
+	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]bound{}, nodes: map[string]time.Time{},
 		most: resource.MustParse(limit), sizes: map[string]resource.Quantity{"s-1": resource.MustParse("1"), "s-2": resource.MustParse("2")}}
 	client := must.Get(dynamic.NewForConfig(e.Config))(e)
 	factory := informers.NewSharedInformerFactory(e.Client, 0)
@@ -102,34 +109,48 @@ func (w *witness) seeClaim(obj *unstructured.Unstructured, gone bool, now time.T
 	if name, _, _ := unstructured.NestedString(obj.Object, "status", "nodeName"); name != "" {
 		c.node = name
 	}
-	if c.leaving.IsZero() && (gone || obj.GetDeletionTimestamp() != nil) {
-		c.leaving = now
+	if deleted := obj.GetDeletionTimestamp(); c.leaving.IsZero() && (gone || deleted != nil) {
+		c.leaving = earliest(now, deleted)
 	}
+}
+
+// earliest returns when something happened that was seen at this time, and of which the object may say when it happened.
+func earliest(seen time.Time, said *metav1.Time) time.Time {
+	if said.IsZero() || said.After(seen) {
+		return seen
+	}
+	return said.Time
 }
 
 func (w *witness) seeNode(node *corev1.Node, gone bool, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ready := false
 	for _, c := range node.Status.Conditions {
-		ready = ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}
-	if _, known := w.nodes[node.Name]; !known && ready && !gone {
-		w.nodes[node.Name] = now
+		ready := c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		if _, known := w.nodes[node.Name]; !known && ready && !gone {
+			w.nodes[node.Name] = earliest(now, &c.LastTransitionTime)
+		}
 	}
 }
 
-// seePod judges each binding to the virtual node once.
 func (w *witness) seePod(pod *corev1.Pod, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, known := w.burst[pod.UID]; known || pod.Spec.NodeName != devcluster.VirtualNodeName {
-		return
+	if _, known := w.burst[pod.UID]; !known && pod.Spec.NodeName == devcluster.VirtualNodeName {
+		w.burst[pod.UID] = bound{pod: pod.Name, at: now}
 	}
-	w.burst[pod.UID] = now
-	if why := w.judge(now); why != "" {
-		w.early = append(w.early, fmt.Sprintf("%s %s: %s", now.Format("15:04:05.000"), pod.Name, why))
+}
+
+// early returns a line for each binding that was wrong.
+func (w *witness) early() []string {
+	var lines []string
+	for _, b := range w.burst {
+		if why := w.judge(b.at); why != "" {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", b.at.Format("15:04:05.000"), b.pod, why))
+		}
 	}
+	slices.Sort(lines)
+	return lines
 }
 
 // judge returns the condition that made a binding to the virtual node wrong. It returns "" if no such condition lasted
@@ -155,7 +176,7 @@ func (w *witness) judge(at time.Time) string {
 	}
 	for _, c := range w.claims {
 		ready, came := w.nodes[c.node]
-		if c.leaving.IsZero() && c.made.Before(from) && (!came || ready.After(at)) {
+		if (c.leaving.IsZero() || c.leaving.After(at)) && c.made.Before(from) && (!came || ready.After(at)) {
 			return fmt.Sprintf("a NodeClaim made %s before has no node that is ready", at.Sub(c.made).Round(time.Millisecond))
 		}
 	}
@@ -211,9 +232,10 @@ func TestKarpenterChurn(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.Logf("%d spikes, %d nodes or NodeClaims deleted, %d NodeClaims seen, %d pods burst, %d of them early", spikes, deleted, len(w.claims), len(w.burst), len(w.early))
-	for _, early := range w.early {
-		t.Error(early)
+	early := w.early()
+	t.Logf("%d spikes, %d nodes or NodeClaims deleted, %d NodeClaims seen, %d pods burst, %d of them early", spikes, deleted, len(w.claims), len(w.burst), len(early))
+	for _, line := range early {
+		t.Error(line)
 	}
 	if len(w.burst) == 0 || deleted == 0 {
 		t.Error("nothing burst, or nothing was deleted: the test shows nothing")
