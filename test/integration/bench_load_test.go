@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,10 +89,24 @@ func startBusy(b *testing.B, options devcluster.Options, group func(i int) (name
 		}
 		return errors.Join(errs...)
 	})
-	for _, app := range []string{"stream", "waiting"} {
-		b.Cleanup(l.watchPods(app, l.saw))
+	for app, saw := range map[string]func(*corev1.Pod){"stream": l.saw, "waiting": l.saw, "daemon": l.end, "placeholder": l.end} {
+		b.Cleanup(l.watchPods(app, saw))
 	}
 	return l
+}
+
+// end deletes a pod that was preempted, as its kubelet would. As long as the victim is there, the scheduler tries the pod
+// that preempted it again whenever any pod ends.
+func (l *busy) end(p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		go l.retry(func() error {
+			err := l.client.CoreV1().Pods(namespace).Delete(l.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
 }
 
 func (l *busy) ours() bool { return l.scheduler == devcluster.SchedulerName }
@@ -118,6 +133,7 @@ func (l *busy) labelled(i int, pool string) func(*corev1.Node) {
 }
 
 func (l *busy) saw(p *corev1.Pod) {
+	l.end(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.Spec.NodeName != "" && l.bound[p.Name].IsZero() {
