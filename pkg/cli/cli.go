@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// exitDone and exitFailed are the exit statuses. As in kubectl diff, the exit status 1 is reserved for commands
-	// that find a problem.
-	exitDone, exitFailed = 0, 2
+	// exitDone, exitFound and exitFailed are the exit statuses. As in kubectl diff, commands that find a problem end
+	// with exitFound.
+	exitDone, exitFound, exitFailed = 0, 1, 2
 
 	// defaultStatus is the ConfigMap to which the scheduler publishes its state by default.
 	defaultStatus = "pool-priority-system/pool-priority-status"
 )
 
 // Run runs the command that args name. args[0] is the name of the program. Run returns the exit status: 0 if the
-// command succeeded, 2 if it failed.
+// command succeeded, 1 if it found a problem, 2 if it failed.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	o := newOptions(streams)
 	o.name = displayName(args[0])
@@ -77,7 +77,10 @@ func (o *options) run(ctx context.Context, args []string) int {
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
-	if err := root.ExecuteContext(ctx); err != nil {
+	switch err := root.ExecuteContext(ctx); {
+	case errors.Is(err, errFound):
+		return exitFound
+	case err != nil:
 		fmt.Fprintf(o.ErrOut, "error: %v\n", err)
 		return exitFailed
 	}
@@ -112,7 +115,7 @@ func (o *options) root() *cobra.Command {
 	fs.BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
 	fs.StringVar(&o.color, "color", "auto", "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newDump(), o.newVersion())
+	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newExpander(), o.newDump(), o.newVersion())
 	for flag, values := range map[string][]string{"output": outputs, "color": colors} {
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails only if the flag is not defined
 	}

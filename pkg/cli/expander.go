@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+)
+
+const (
+	// expanderName and expanderKey name the ConfigMap that the expander `priority` of the cluster autoscaler reads, and
+	// its key. The ConfigMap is in the autoscaler's namespace. Source: expander/priority/readme.md of the autoscaler.
+	expanderName, expanderKey = "cluster-autoscaler-priority-expander", "priorities"
+	// step is the difference between the priorities, or the weights, of two pools. Karpenter accepts weights up to
+	// maxWeight.
+	step, maxWeight = 10, 100
+)
+
+var errFound = errors.New("found a problem") // which the command has printed
+
+func (o *options) newExpander() *cobra.Command {
+	diff := false
+	c := &cobra.Command{
+		Use:   "expander",
+		Short: "Print what makes the autoscaler grow the pools in their order: the ConfigMap of the expander priority, or NodePool weights",
+		Long: "Print what makes autoscalers grow the pools in their order, and change nothing. For the cluster autoscaler, it is the ConfigMap that the expander\n" +
+			"priority reads. On AKS, az aks update --cluster-autoscaler-profile expander=priority selects this expander. For Karpenter, it is the command that\n" +
+			"sets each NodePool's weight. With --diff, compare the order in the cluster with the order of the pools instead. If they differ, the exit status is 1.",
+		Example: fmt.Sprintf("  %[1]s expander | kubectl apply -f -\n  %[1]s expander --diff", o.name),
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.runExpander(c.Context(), diff) },
+	}
+	c.Flags().BoolVar(&diff, "diff", false, "compare with the cluster instead")
+	return c
+}
+
+func (o *options) runExpander(ctx context.Context, diff bool) error {
+	if o.output != "" {
+		return errors.New("expander has no --output: it prints YAML")
+	}
+	c, p, err := o.connectPublished(ctx)
+	if err != nil {
+		return err
+	}
+	groups := p.growing()
+	if diff {
+		return o.runExpanderDiff(ctx, c, p, groups)
+	}
+	return o.print(nil, nil, func(w io.Writer) { fmt.Fprint(w, p.expander(groups)) })
+}
+
+// group is a node group or a NodePool that may grow, and the index of its pool.
+type group struct {
+	name string
+	pool int
+	// pattern matches the names of the node group, and of those that replace it. It is empty for a NodePool.
+	pattern string
+}
+
+// growing returns the groups of the regular pools that an autoscaler scales, in the order of the pools.
+func (p *publishedState) growing() (groups []group) {
+	for i := range p.pools.Regular() {
+		switch of := p.pools.At(i); {
+		case of.Karpenter != nil:
+			groups = append(groups, group{name: of.Karpenter.NodePool, pool: i})
+		case of.ClusterAutoscaler != nil:
+			for _, g := range p.view.Capacity.Pools[i].Groups {
+				if g.Name != "" && !g.Foreign {
+					groups = append(groups, group{g.Name, i, patternOf(g.Name)})
+				}
+			}
+		}
+	}
+	return groups
+}
+
+var scaleSet = regexp.MustCompile(`^(aks-[^-]+-)[0-9]+(-vmss)$`)
+
+// patternOf returns a regular expression for the name of a node group. The expander looks for a pattern anywhere in a
+// name, so patterns have anchors: pool1 would also match pool10. A scale set of AKS that replaces another one differs
+// in the digits.
+func patternOf(name string) string {
+	if parts := scaleSet.FindStringSubmatch(name); parts != nil {
+		return "^" + regexp.QuoteMeta(parts[1]) + "[0-9]+" + parts[2] + "$"
+	}
+	return "^" + regexp.QuoteMeta(name) + "$"
+}
+
+// expander returns the text that the command prints.
+func (p *publishedState) expander(groups []group) string {
+	var b, weights strings.Builder
+	used, last := map[string]bool{}, -1
+	for _, g := range groups {
+		switch {
+		case g.pattern == "":
+			fmt.Fprintf(&weights, "# kubectl patch nodepool %s --type=merge --patch '{\"spec\":{\"weight\":%d}}'\n", g.name, max(1, maxWeight-step*g.pool))
+		case used[g.pattern]: // a pattern that an earlier pool has would count for both
+		default:
+			if g.pool != last {
+				fmt.Fprintf(&b, "    %d:\n", step*(p.pools.Regular()-g.pool))
+				last = g.pool
+			}
+			fmt.Fprintf(&b, "    - %s\n", g.pattern)
+			used[g.pattern] = true
+		}
+	}
+	text := weights.String()
+	if b.Len() > 0 {
+		text = fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  namespace: %s\ndata:\n  %s: |-\n%s", expanderName, p.autoscalerNamespace(), expanderKey, b.String()) + text
+	}
+	if text == "" {
+		return "# No autoscaler's node group is known, so there is no order to set.\n"
+	}
+	return text
+}
+
+func (p *publishedState) autoscalerNamespace() string {
+	namespace, _, _ := strings.Cut(p.view.Args.Capacity.ClusterAutoscalerStatus, "/")
+	return namespace
+}
+
+func (o *options) runExpanderDiff(ctx context.Context, c *cluster, p *publishedState, groups []group) error {
+	var expander *corev1.ConfigMap
+	for _, g := range groups {
+		if g.pattern != "" && expander == nil {
+			expander = &corev1.ConfigMap{}
+			if err := c.get(ctx, expander, p.autoscalerNamespace(), expanderName); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+	}
+	weights, err := c.weights(ctx, groups)
+	if err != nil {
+		return err
+	}
+	found := p.disorder(groups, expander, weights)
+	if len(found) == 0 {
+		return o.print(nil, nil, func(w io.Writer) {
+			fmt.Fprintln(w, "The autoscaler's priorities have the order of the pools. Whether the cluster autoscaler uses its expander priority is not visible in the cluster.")
+		})
+	}
+	if err := o.print(nil, nil, func(w io.Writer) { fmt.Fprintln(w, strings.Join(found, "\n")) }); err != nil {
+		return err
+	}
+	return errFound
+}
+
+// weights reads the weights of the NodePools among the groups. A NodePool without a weight has 0.
+func (c *cluster) weights(ctx context.Context, groups []group) (map[string]int, error) {
+	weights := map[string]int{}
+	for _, g := range groups {
+		if g.pattern != "" {
+			continue
+		}
+		r := karpenter.Resource
+		data, err := c.client.CoreV1().RESTClient().Get().AbsPath("/apis", r.Group, r.Version, r.Resource, g.name).SetHeader("Accept", "application/json").DoRaw(ctx)
+		var nodePool struct {
+			Spec struct {
+				Weight int `json:"weight"`
+			} `json:"spec"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &nodePool)
+		}
+		if err != nil {
+			return nil, c.plainly("get nodepools/"+g.name, err)
+		}
+		weights[g.name] = nodePool.Spec.Weight
+	}
+	return weights, nil
+}
+
+// disorder returns a line for each problem with the priorities in the expander's ConfigMap and with the weights.
+// expander is nil if the cluster autoscaler scales no pool.
+func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, weights map[string]int) (found []string) {
+	var priorities func(string) (int, bool)
+	if expander != nil {
+		var err error
+		if priorities, err = prioritiesOf(expander); err != nil {
+			return []string{fmt.Sprintf("ConfigMap %s/%s: %v", p.autoscalerNamespace(), expanderName, err)}
+		}
+	}
+	value := func(g group) (n int, text string) {
+		if g.pattern == "" {
+			return weights[g.name], fmt.Sprintf("weight %d", weights[g.name])
+		}
+		if n, known := priorities(g.name); known {
+			return n, fmt.Sprintf("priority %d", n)
+		}
+		return math.MinInt, "no priority"
+	}
+	for _, g := range groups {
+		n, text := value(g)
+		for _, earlier := range groups {
+			if (earlier.pattern == "") != (g.pattern == "") || earlier.pool >= g.pool {
+				continue
+			}
+			if m, other := value(earlier); m <= n {
+				found = append(found, fmt.Sprintf("%s (pool %s) has %s, and %s (pool %s) has %s: the earlier pool needs the higher number",
+					earlier.name, p.pools.At(earlier.pool).Name, other, g.name, p.pools.At(g.pool).Name, text))
+				break
+			}
+		}
+	}
+	return found
+}
+
+// prioritiesOf returns a function that returns the priority of a node group in the expander's ConfigMap, and whether a
+// pattern matches the group. The expander chooses groups that no pattern matches only if it has no other group.
+func prioritiesOf(cm *corev1.ConfigMap) (func(name string) (int, bool), error) {
+	if cm.Name == "" {
+		return nil, errors.New("it does not exist")
+	}
+	var lists map[int][]string
+	if err := yaml.Unmarshal([]byte(cm.Data[expanderKey]), &lists); err != nil {
+		return nil, fmt.Errorf("reading key %q: %w; each priority needs a list of patterns", expanderKey, oneLine(err))
+	}
+	type row struct {
+		priority int
+		pattern  *regexp.Regexp
+	}
+	var rows []row
+	for priority, patterns := range lists {
+		for _, text := range patterns {
+			pattern, err := regexp.Compile(text)
+			if err != nil {
+				return nil, fmt.Errorf("reading key %q: %w", expanderKey, err)
+			}
+			rows = append(rows, row{priority, pattern})
+		}
+	}
+	return func(name string) (priority int, known bool) {
+		for _, r := range rows {
+			if r.pattern.MatchString(name) && (!known || r.priority > priority) {
+				priority, known = r.priority, true
+			}
+		}
+		return priority, known
+	}, nil
+}
