@@ -119,7 +119,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		config:   config,
 		rule:     gate.NewRule(config.Args, config.Pools),
 		held:     held.New(),
-		usage:    usage.New(config.SchedulerName, config.Pools.LimitsNamespaces()),
+		usage:    usage.New(config.SchedulerName),
 		declines: gate.NewDeclines(),
 		nodes:    factory.Nodes().Lister(),
 		pods:     factory.Pods().Lister(),

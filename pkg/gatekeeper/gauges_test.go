@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -116,7 +117,8 @@ func TestGauges(t *testing.T) {
 		p.Spec.Containers = []v1.Container{{Name: "c"}}
 		w.addPod(p)
 	}
-	w.are(map[string]float64{"gate_open{aci}": 0, "pool_pods{aci}": 2, "pool_requests_cpu_cores{aci}": 2, "pool_requests_memory_bytes{aci}": 3e9, "pool_pods{user}": 0})
+	w.are(map[string]float64{"gate_open{aci}": 0, "pool_pods{aci}": 2, "pool_requests_cpu_cores{aci}": 2, "pool_requests_memory_bytes{aci}": 3e9, "pool_pods{user}": 0,
+		"burst_requests_cpu_cores{default,aci}": 2, "burst_requests_memory_bytes{default,aci}": 3e9, "burst_requests_cpu_cores{default,user}": -1})
 
 	over = true
 	if got := w.gauges(); len(got) != 0 {
@@ -143,6 +145,29 @@ func TestGaugesOfBudgets(t *testing.T) {
 	w.run()
 	w.Lead()
 	w.are(map[string]float64{"pool_budget_pods{aci}": -1, "pool_budget_cpu_cores{aci}": 1.5, "pool_budget_memory_bytes{aci}": 2e9})
+}
+
+// TestGaugesOfNamespaces: the first 200 namespaces in a burst pool have series of their own, until their pods are gone.
+func TestGaugesOfNamespaces(t *testing.T) {
+	w := newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, burstNode("virtual"))
+	w.run()
+	w.Lead()
+	add := func(i int) *v1.Pod {
+		p := w.onBurst(fmt.Sprintf("p-%d", i))
+		p.Namespace = fmt.Sprintf("namespace-%03d", i)
+		p.Spec.Containers = []v1.Container{{Name: "c"}}
+		w.addPod(p)
+		return p
+	}
+	first := add(0)
+	w.are(map[string]float64{"burst_requests_cpu_cores{namespace-000,aci}": 1, "burst_requests_cpu_cores{other,aci}": -1})
+	for i := 1; i < 203; i++ {
+		add(i)
+	}
+	w.are(map[string]float64{"burst_requests_cpu_cores{namespace-000,aci}": 1, "burst_requests_cpu_cores{namespace-201,aci}": -1,
+		"burst_requests_cpu_cores{other,aci}": 3, "burst_requests_memory_bytes{other,aci}": 45e8})
+	must.NoError(t, w.client.CoreV1().Pods(first.Namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
+	w.are(map[string]float64{"burst_requests_cpu_cores{namespace-000,aci}": -1})
 }
 
 // TestGaugesWhileObserving: in mode Observe, gate_open shows whether the gate would be open.

@@ -1,10 +1,14 @@
 package publishing
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/component-base/metrics"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -26,6 +30,9 @@ var (
 	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool, the CPU that its provider bills and its budget limits.", "pool")
 	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool, the memory that its provider bills and its budget limits.", "pool")
 
+	burstCPUGauge    = gauge("burst_requests_cpu_cores", "CPU that the provider of a burst pool bills for the pods of a namespace. The first 200 namespaces since the start have series of their own, while they have pods there; all others together are other.", "pool", "namespace")
+	burstMemoryGauge = gauge("burst_requests_memory_bytes", "Memory that the provider of a burst pool bills for the pods of a namespace, as pool_priority_burst_requests_cpu_cores counts it.", "pool", "namespace")
+
 	budgetPodsGauge   = gauge("pool_budget_pods", "Maximum number of pods in a burst pool; absent if it is unlimited.", "pool")
 	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Maximum CPU of the pods in a burst pool, as pool_priority_pool_requests_cpu_cores counts it. Absent if the pool has no CPU limit.", "pool")
 	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Maximum memory of the pods in a burst pool, as pool_priority_pool_requests_memory_bytes counts it. Absent if the pool has no memory limit.", "pool")
@@ -41,7 +48,7 @@ var (
 )
 
 var allGauges = []*metrics.Desc{
-	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
+	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, burstCPUGauge, burstMemoryGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
 	oldestGauge, changeGauge,
 }
 
@@ -51,11 +58,30 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 
 // Gauges returns a collector of the gauges. of returns the publisher from which the collector reads, or nil if there is
 // none yet. The collector exports series only while this scheduler is the leader.
-func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
+func Gauges(of func() *Publisher) metrics.StableCollector {
+	return &gauges{of: of, namespaces: map[string]bool{}}
+}
 
 type gauges struct {
 	metrics.BaseStableCollector
 	of func() *Publisher
+
+	mu         sync.Mutex
+	namespaces map[string]bool // those with series of their own
+}
+
+// maxNamespaces is how many namespaces have series of their own. otherNamespaces is the label of the others' series.
+const maxNamespaces, otherNamespaces = 200, "other"
+
+// labelOf returns the namespace, or otherNamespaces if many namespaces were seen before.
+func (c *gauges) labelOf(namespace string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.namespaces[namespace] && len(c.namespaces) >= maxNamespaces {
+		return otherNamespaces
+	}
+	c.namespaces[namespace] = true
+	return namespace
 }
 
 // DescribeWithStability implements metrics.StableCollector.
@@ -82,7 +108,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	rule := r.Rule()
 	if r.Synced() {
-		r.collectUsage(&rule)
+		r.collectUsage(&rule, c.labelOf)
 	}
 	r.collectHeld()
 	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
@@ -120,10 +146,10 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 
 // collectUsage collects the usage of all pools. For each burst pool, it also collects the budget, whether the provider
 // is refusing pods, and whether the gate is open for gate.PlainPod.
-func (r *reading) collectUsage(rule *gate.Rule) {
+func (r *reading) collectUsage(rule *gate.Rule, labelOf func(namespace string) string) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()
-	uses, _ := r.Usage.Uses(pools, byPool)
+	uses, byNamespace := r.Usage.Uses(pools, byPool)
 	for i := range uses {
 		p := pools.At(i)
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
@@ -132,6 +158,15 @@ func (r *reading) collectUsage(rule *gate.Rule) {
 	decision := rule.Decide(gate.Request{Pod: gate.PlainPod(), Burst: uses}, r.view, r.now)
 	for i := range pools.Burst() {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
+		sums := map[string]aci.Use{}
+		for _, namespace := range slices.Sorted(maps.Keys(byNamespace[i])) {
+			label := labelOf(namespace)
+			sums[label] = sums[label].Plus(byNamespace[i][namespace])
+		}
+		for label, use := range sums {
+			r.set(burstCPUGauge, float64(use.MilliCPU)/1000, p.Name, label)
+			r.set(burstMemoryGauge, float64(use.Memory), p.Name, label)
+		}
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
 		state := r.view.Pools[i].Provider.State
 		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.HalfOpen), p.Name)

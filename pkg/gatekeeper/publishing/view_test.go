@@ -31,7 +31,7 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}}
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
-	return Config{Args: args, Pools: pools, Client: fake.NewClientset().CoreV1(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New("", false),
+	return Config{Args: args, Pools: pools, Client: fake.NewClientset().CoreV1(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New(""),
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
 }
 
@@ -42,7 +42,7 @@ func TestShares(t *testing.T) {
 		config := configOf(t, node)
 		config.Args.Pools[2].Burst.PerNamespace = limits
 		config.Pools = must.Get(pool.ListOf(config.Args))(t)
-		config.Usage = usage.New("ours", config.Pools.LimitsNamespaces())
+		config.Usage = usage.New("ours")
 		for i, namespace := range []string{"a", "b", "a"} {
 			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{NodeName: "virtual", Containers: []v1.Container{{}}}})
 		}

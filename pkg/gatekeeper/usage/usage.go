@@ -18,8 +18,7 @@ import (
 // of pods. The gauges, the published state and held.Pods.WithinBudgets use these sums. Scheduling cycles use their
 // snapshot instead.
 type Usage struct {
-	scheduler   string
-	byNamespace bool
+	scheduler string
 
 	mu     sync.Mutex
 	pods   map[types.UID]taken
@@ -28,16 +27,15 @@ type Usage struct {
 	ending map[string]int        // how many pods are terminating, by the node's name
 }
 
-// shares is the usage of parts of a node's pods. With byNamespace, the keys are namespaces. The key notShared has the
-// pods that do not use the budget of all namespaces (aci.IsShared).
+// shares is the usage of parts of a node's pods, by namespace. The key notShared has the pods that do not use the budget
+// of all namespaces (aci.IsShared).
 type shares map[string]Load
 
 const notShared = ""
 
-// New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods. byNamespace is set if the
-// usage of each namespace is needed.
-func New(scheduler string, byNamespace bool) *Usage {
-	return &Usage{scheduler: scheduler, byNamespace: byNamespace, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{}}
+// New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods.
+func New(scheduler string) *Usage {
+	return &Usage{scheduler: scheduler, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{}}
 }
 
 // taken is the usage of one pod.
@@ -160,9 +158,7 @@ func (u *Usage) countLocked(pod *taken, n int) {
 	if !pod.shared {
 		of.count(notShared, n, pod.Load)
 	}
-	if u.byNamespace {
-		of.count(pod.namespace, n, pod.Load)
-	}
+	of.count(pod.namespace, n, pod.Load)
 	if len(of) == 0 {
 		delete(u.shares, pod.node)
 	}
@@ -199,7 +195,7 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 // Uses returns the usage of each pool, by the pool's index. For a burst pool on Azure Container Instances, Uses returns
 // the billed amount. For any other pool, Uses returns what its pods request. For a burst pool, Uses leaves out the pods
 // that do not use the budget of all namespaces (aci.IsShared). byNamespace has the usage of each namespace in the burst
-// pools, by the pool's index, if Usage counts namespaces. It includes the pods that Uses leaves out.
+// pools, by the pool's index. It includes the pods that Uses leaves out.
 func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) (uses []aci.Use, byNamespace []map[string]aci.Use) {
 	uses, byNamespace = make([]aci.Use, len(byPool)), make([]map[string]aci.Use, len(byPool))
 	u.mu.Lock()

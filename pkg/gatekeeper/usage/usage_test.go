@@ -54,7 +54,7 @@ func TestUsage(t *testing.T) {
 			[]Load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			u := New("ours", false)
+			u := New("ours")
 			for _, p := range tc.see {
 				u.See(p)
 				u.See(p) // the second call must not change anything
@@ -71,7 +71,7 @@ func TestUsage(t *testing.T) {
 
 // TestUsageDoesNotDrift: after random changes, the sums equal those of a new count. Nothing remains of deleted pods.
 func TestUsageDoesNotDrift(t *testing.T) {
-	u, random, now := New("ours", true), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
+	u, random, now := New("ours"), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
 	byPool := make([][]*v1.Node, 3)
 	for i := range 10 {
 		byPool[i%3] = append(byPool[i%3], node(fmt.Sprint("n", i)))
@@ -92,7 +92,7 @@ func TestUsageDoesNotDrift(t *testing.T) {
 		}
 		u.See(now[uid])
 	}
-	anew := New("ours", true)
+	anew := New("ours")
 	for _, pod := range now {
 		anew.See(pod)
 	}
@@ -124,7 +124,7 @@ func TestUses(t *testing.T) {
 	}
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: &metav1.LabelSelector{}, Fixed: &configv1.FixedSource{}}, burst("aci", &configv1.BurstLimits{Pods: 1}), burst("other", nil)}}))(t)
-	u := New("ours", pools.LimitsNamespaces())
+	u := New("ours")
 	for i, tc := range []struct{ node, namespace, scheduler, owner string }{
 		{"vm", "a", "other", "DaemonSet"}, {"virtual", "a", "ours", "ReplicaSet"}, {"virtual", "a", "other", "DaemonSet"}, {"virtual", "a", "ours", "DaemonSet"},
 		{"virtual-2", "a", "other", "ReplicaSet"}, {"virtual-2", "b", "other", "DaemonSet"}, {"third", "b", "other", "DaemonSet"}, {"third", "b", "ours", "ReplicaSet"},
@@ -149,7 +149,7 @@ func TestUses(t *testing.T) {
 // BenchmarkUsage measures the cost of a scrape and of a pod update in a large cluster.
 func BenchmarkUsage(b *testing.B) {
 	const nodes, each = 5000, 10
-	u, byPool := New("ours", true), make([][]*v1.Node, 3)
+	u, byPool := New("ours"), make([][]*v1.Node, 3)
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
 		byPool[i%3] = append(byPool[i%3], node(name))
@@ -179,7 +179,7 @@ func TestResizedPod(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Resources: of("64")}}}}
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Resources: &allocated, AllocatedResources: allocated.Requests}}
-	u := New("ours", false)
+	u := New("ours")
 	u.See(pod)
 	if got := u.Of("n").From(math.MinInt32).MilliCPU; got != 1000 {
 		t.Errorf("%d milli CPU are used, want 1000", got)
