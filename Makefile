@@ -234,13 +234,14 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go test ./pkg/refusal -run '^$$' -fuzz FuzzClassify -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/published -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/published -run '^$$' -fuzz FuzzDecodeView -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/lint -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/gate -run '^$$' -fuzz FuzzEligibility -fuzztime 1m -fuzzminimizetime 10x
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 20700
-MAX_LINES_OTHER = 45950
+MAX_LINES_SHIPPED = 21150
+MAX_LINES_OTHER = 46200
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

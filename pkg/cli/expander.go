@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,20 +132,10 @@ func (p *publishedState) autoscalerNamespace() string {
 }
 
 func (o *options) runExpanderDiff(ctx context.Context, c *cluster, p *publishedState, groups []group) error {
-	var expander *corev1.ConfigMap
-	for _, g := range groups {
-		if g.pattern != "" && expander == nil {
-			expander = &corev1.ConfigMap{}
-			if err := c.get(ctx, expander, p.autoscalerNamespace(), expanderName); err != nil && !apierrors.IsNotFound(err) {
-				return err
-			}
-		}
-	}
-	weights, err := c.weights(ctx, groups)
+	found, err := c.disorder(ctx, p, groups)
 	if err != nil {
 		return err
 	}
-	found := p.disorder(groups, expander, weights)
 	if len(found) == 0 {
 		return o.print(nil, nil, func(w io.Writer) {
 			fmt.Fprintln(w, "The autoscaler's priorities have the order of the pools. Whether the cluster autoscaler uses its expander priority is not visible in the cluster.")
@@ -156,34 +147,74 @@ func (o *options) runExpanderDiff(ctx context.Context, c *cluster, p *publishedS
 	return errFound
 }
 
-// weights reads the weights of the NodePools among the groups. A NodePool without a weight has 0.
-func (c *cluster) weights(ctx context.Context, groups []group) (map[string]int, error) {
-	weights := map[string]int{}
+// disorder reads the priorities and weights in the cluster, and returns a line for each problem with them. If only one
+// pool may grow by the cluster autoscaler, the expander's ConfigMap does not matter.
+func (c *cluster) disorder(ctx context.Context, p *publishedState, groups []group) ([]string, error) {
+	var expander *corev1.ConfigMap
+	pools := map[int]bool{}
+	for _, g := range groups {
+		if g.pattern != "" {
+			pools[g.pool] = true
+		}
+	}
+	if len(pools) > 1 {
+		expander = &corev1.ConfigMap{}
+		if err := c.get(ctx, expander, p.autoscalerNamespace(), expanderName); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	} else {
+		groups = slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.pattern != "" })
+	}
+	nodePools, err := c.nodePools(ctx, groups)
+	if err != nil {
+		return nil, err
+	}
+	return p.disorder(groups, expander, nodePools), nil
+}
+
+// unlimited returns the NodePools among the groups that have no limits.
+func (c *cluster) unlimited(ctx context.Context, groups []group) (names []string, err error) {
+	nodePools, err := c.nodePools(ctx, groups)
+	for _, g := range groups {
+		if n, ok := nodePools[g.name]; ok && g.pattern == "" && len(n.Spec.Limits) == 0 {
+			names = append(names, g.name)
+		}
+	}
+	return names, err
+}
+
+// nodePool is what the commands read of a NodePool. A NodePool without a weight has 0.
+type nodePool struct {
+	Spec struct {
+		Weight int                        `json:"weight"`
+		Limits map[string]json.RawMessage `json:"limits"`
+	} `json:"spec"`
+}
+
+// nodePools reads the NodePools among the groups.
+func (c *cluster) nodePools(ctx context.Context, groups []group) (map[string]nodePool, error) {
+	nodePools := map[string]nodePool{}
 	for _, g := range groups {
 		if g.pattern != "" {
 			continue
 		}
 		r := karpenter.Resource
 		data, err := c.client.CoreV1().RESTClient().Get().AbsPath("/apis", r.Group, r.Version, r.Resource, g.name).SetHeader("Accept", "application/json").DoRaw(ctx)
-		var nodePool struct {
-			Spec struct {
-				Weight int `json:"weight"`
-			} `json:"spec"`
-		}
+		var n nodePool
 		if err == nil {
-			err = json.Unmarshal(data, &nodePool)
+			err = json.Unmarshal(data, &n)
 		}
 		if err != nil {
 			return nil, c.plainly("get nodepools/"+g.name, err)
 		}
-		weights[g.name] = nodePool.Spec.Weight
+		nodePools[g.name] = n
 	}
-	return weights, nil
+	return nodePools, nil
 }
 
 // disorder returns a line for each problem with the priorities in the expander's ConfigMap and with the weights.
-// expander is nil if the cluster autoscaler scales no pool.
-func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, weights map[string]int) (found []string) {
+// expander is nil if no group is the cluster autoscaler's.
+func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, nodePools map[string]nodePool) (found []string) {
 	var priorities func(string) (int, bool)
 	if expander != nil {
 		var err error
@@ -193,7 +224,8 @@ func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, we
 	}
 	value := func(g group) (n int, text string) {
 		if g.pattern == "" {
-			return weights[g.name], fmt.Sprintf("weight %d", weights[g.name])
+			weight := nodePools[g.name].Spec.Weight
+			return weight, fmt.Sprintf("weight %d", weight)
 		}
 		if n, known := priorities(g.name); known {
 			return n, fmt.Sprintf("priority %d", n)

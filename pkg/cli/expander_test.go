@@ -80,21 +80,21 @@ func TestExpanderOfKarpenter(t *testing.T) {
 		t.Error(got)
 	}
 	for _, tc := range []struct {
-		spot, general int64
+		spot, general map[string]any
 		want          string
 	}{
-		{20, 0, ""},
-		{0, 1, "spot (pool user) has weight 0, and general (pool system) has weight 1"},
+		{map[string]any{"weight": int64(20)}, nil, ""},
+		{nil, map[string]any{"weight": int64(1)}, "spot (pool user) has weight 0, and general (pool system) has weight 1"},
 	} {
-		for name, weight := range map[string]int64{"spot": tc.spot, "general": tc.general} {
-			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "spec": map[string]any{}}}
-			if weight > 0 {
-				object.Object["spec"] = map[string]any{"weight": weight}
-			}
-			s.objects["/apis/karpenter.sh/v1/nodepools/"+name] = object
-		}
+		s.putNodePool("spot", tc.spot)
+		s.putNodePool("general", tc.general)
 		if got := s.run("expander", "--diff"); strings.Contains(got, "(exit status 1)") != (tc.want != "") || !strings.Contains(got, tc.want) {
 			t.Errorf("want %q in:\n%s", tc.want, got)
 		}
 	}
+}
+
+// putNodePool creates or replaces a NodePool.
+func (s *server) putNodePool(name string, spec map[string]any) {
+	s.objects["/apis/karpenter.sh/v1/nodepools/"+name] = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "spec": spec}}
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/lint"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
@@ -249,6 +250,18 @@ type Pod struct {
 	// Reasons are codes. For a pending pod, they say why the pod is pending. For a pod in a burst pool, the first code
 	// says why the scheduler let the pod in. If the provider refused the pod, the second code is the provider's error.
 	Reasons []string `json:"reasons,omitempty"`
+}
+
+// LintReport is the output of the command `lint`.
+type LintReport struct {
+	metav1.TypeMeta `json:",inline"`
+	// Findings are sorted by severity.
+	Findings []lint.Finding `json:"findings"`
+	// VirtualNodeV1 and VirtualNodeV2 say whether the AKS cluster can have virtual nodes; empty without --aks.
+	VirtualNodeV1 string `json:"virtualNodeV1,omitempty"`
+	VirtualNodeV2 string `json:"virtualNodeV2,omitempty"`
+	// NotChecked lists what could not be read, and why. These are no findings.
+	NotChecked []string `json:"notChecked,omitempty"`
 }
 
 // Version is the output of the command `version`.

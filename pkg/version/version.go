@@ -62,6 +62,15 @@ func Check(server *apimachineryversion.Info) (warning string, err error) {
 	return "", nil
 }
 
+// Supported returns an error if no build supports the API server's version, and nil if its version cannot be parsed.
+func Supported(server *apimachineryversion.Info) error {
+	minor, err := strconv.Atoi(strings.TrimPrefix(Minor(server), "1."))
+	if err == nil && minor < oldest {
+		return fmt.Errorf("the API server is Kubernetes 1.%d (%s), and this scheduler needs 1.%d or later", minor, server.GitVersion, oldest)
+	}
+	return nil
+}
+
 // CheckServer reads the API server's version, logs the warning of Check, and returns the error of Check. If the version
 // cannot be read, CheckServer returns nil, because the API server may be unavailable for a moment.
 func CheckServer(logger klog.Logger, client discovery.ServerVersionInterface) error {

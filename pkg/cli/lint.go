@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	"poolpriority.dev/scheduler/pkg/lint"
+	"poolpriority.dev/scheduler/pkg/version"
+)
+
+// lintOptions are the flags of lint.
+type lintOptions struct {
+	aks, quota string
+	local      bool
+}
+
+func (o *options) newLint() *cobra.Command {
+	l := &lintOptions{}
+	c := &cobra.Command{
+		Use:   "lint",
+		Short: "Find what keeps this cluster from bursting, or from growing its pools in order",
+		Long: "Find what keeps this cluster from bursting, or from growing its pools in order, and change nothing. Each finding has a code, a severity, an object,\n" +
+			"and what to do. If there is a finding of severity Error, the exit status is 1. What could not be read is listed as not checked.\n\n" +
+			"Only Azure knows some of the facts. --aks is a file with the output of az aks show --output json, and --quota one with the output of the az rest\n" +
+			"command in docs/aci.md. With --local, lint reads only these files, so that it can answer before there is an installation, or a cluster, whether\n" +
+			"the cluster can have a virtual node.",
+		Example: fmt.Sprintf("  az aks show -g RG -n CLUSTER -o json > aks.json\n  %[1]s lint --aks aks.json --local\n  %[1]s lint --aks aks.json --quota quota.json", o.name),
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.runLint(c.Context(), l) },
+	}
+	c.Flags().StringVar(&l.aks, "aks", "", "a file with the output of az aks show --output json; - is the standard input")
+	c.Flags().StringVar(&l.quota, "quota", "", "a file with the usages of Container Instances in the region; - is the standard input")
+	c.Flags().BoolVar(&l.local, "local", false, "read only the files, and no cluster")
+	return c
+}
+
+func (o *options) runLint(ctx context.Context, l *lintOptions) error {
+	report := LintReport{TypeMeta: typeMeta("LintReport"), Findings: []lint.Finding{}}
+	facts := &lint.Facts{}
+	skip := func(what string, err error) {
+		report.NotChecked = append(report.NotChecked, what+": "+oneLine(err).Error())
+	}
+	read := 0
+	for _, file := range []struct {
+		flag, name, about string
+		parse             func([]byte) error
+	}{
+		{"--aks", l.aks, "the network, and the expander of the autoscaler", func(data []byte) (err error) { facts.AKS, err = lint.ParseAKS(data); return err }},
+		{"--quota", l.quota, "the quota of Container Instances", func(data []byte) (err error) { facts.Quota, err = lint.ParseQuota(data); return err }},
+	} {
+		if file.name == "" {
+			skip(file.about, errors.New("give "+file.flag))
+			continue
+		}
+		data, err := o.readFile(file.name)
+		if err == nil {
+			err = file.parse(data)
+		}
+		if err != nil {
+			return fmt.Errorf("%s=%s: %w", file.flag, file.name, oneLine(err))
+		}
+		read++
+	}
+	if l.local {
+		skip("the cluster and the scheduler", errors.New("--local"))
+		if read == 0 {
+			return errors.New("--local reads only files: give --aks or --quota")
+		}
+	} else if o.lintCluster(ctx, facts, skip) || read > 0 {
+	} else {
+		return fmt.Errorf("nothing could be checked: %s", strings.Join(report.NotChecked, "; "))
+	}
+	skip("workloads, and the right to set the gate taint", errors.New("run pool-priority-controller preflight"))
+	if facts.View == nil && facts.Quota != nil {
+		skip("whether the budgets are below the quota", errors.New("the configuration is not known"))
+	}
+	report.Findings = append(report.Findings, lint.Check(facts)...)
+	if facts.AKS != nil {
+		v1, v2 := facts.AKS.VirtualNodes()
+		report.VirtualNodeV1, report.VirtualNodeV2 = v1.String(), v2.String()
+	}
+	var codes []string
+	failed := false
+	for _, f := range report.Findings {
+		codes = append(codes, f.Code)
+		failed = failed || f.Severity == lint.Error
+	}
+	err := o.print(report, codes, func(w io.Writer) { report.write(w) })
+	if err == nil && failed {
+		return errFound
+	}
+	return err
+}
+
+func (o *options) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(o.In)
+	}
+	return os.ReadFile(name)
+}
+
+// lintCluster adds the facts that the cluster has. It reports whether it could read any.
+func (o *options) lintCluster(ctx context.Context, facts *lint.Facts, skip func(string, error)) bool {
+	c, err := o.connect()
+	if err != nil {
+		skip("the cluster", err)
+		return false
+	}
+	data, err := c.client.CoreV1().RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").DoRaw(ctx)
+	server := &apimachineryversion.Info{}
+	if err == nil {
+		err = json.Unmarshal(data, server)
+	}
+	if err != nil {
+		skip("the cluster", c.plainly("get its version", err))
+		return false
+	}
+	facts.Server = version.Supported(server)
+	p, err := c.published(ctx)
+	if err != nil {
+		skip("the pools", err)
+		return true
+	}
+	facts.Pools, facts.View, facts.Problems = p.pools, &p.view.Capacity, p.view.Problems
+	for _, note := range p.notes(c.now()) {
+		facts.Problems = append(facts.Problems, note)
+	}
+	groups := p.growing()
+	found, err := c.disorder(ctx, p, groups)
+	if err != nil {
+		skip("the order in which pools grow", err)
+	}
+	facts.Disorder = found
+	if facts.Unlimited, err = c.unlimited(ctx, groups); err != nil {
+		skip("the limits of NodePools", err)
+	}
+	return true
+}
+
+// write writes the report for people.
+func (r *LintReport) write(w io.Writer) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%-8s %s: %s\n", strings.ToUpper(string(f.Severity)), f.Code, f.Object)
+		fmt.Fprintf(w, "         %s\n", f.Message)
+		if f.Remedy != "" {
+			fmt.Fprintf(w, "         → %s\n", f.Remedy)
+		}
+		fmt.Fprintf(w, "         %s\n", f.See)
+	}
+	if len(r.Findings) == 0 {
+		fmt.Fprintln(w, "Found no problem.")
+	}
+	if r.VirtualNodeV1 != "" {
+		fmt.Fprintf(w, "\nVirtual node, the add-on (v1)  %s\nVirtual nodes v2               %s\n", r.VirtualNodeV1, r.VirtualNodeV2)
+	}
+	if len(r.NotChecked) > 0 {
+		fmt.Fprintf(w, "\nNot checked:\n  %s\n", strings.Join(r.NotChecked, "\n  "))
+	}
+}

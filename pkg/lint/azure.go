@@ -1,0 +1,180 @@
+package lint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	"poolpriority.dev/scheduler/pkg/version"
+)
+
+// AKS is what this package reads of the output of `az aks show --output json`, or of the REST API, where most fields
+// are in `properties`. Source: learn.microsoft.com/rest/api/aks/managed-clusters/get.
+type AKS struct {
+	CurrentKubernetesVersion string `json:"currentKubernetesVersion"`
+	SKU                      struct {
+		Name string `json:"name"`
+	} `json:"sku"`
+	NetworkProfile struct {
+		NetworkPlugin     string   `json:"networkPlugin"`
+		NetworkPluginMode string   `json:"networkPluginMode"`
+		NetworkPolicy     string   `json:"networkPolicy"`
+		NetworkDataplane  string   `json:"networkDataplane"`
+		IPFamilies        []string `json:"ipFamilies"`
+	} `json:"networkProfile"`
+	APIServerAccessProfile struct {
+		AuthorizedIPRanges []string `json:"authorizedIpRanges"`
+	} `json:"apiServerAccessProfile"`
+	NodeProvisioningProfile struct {
+		Mode string `json:"mode"`
+	} `json:"nodeProvisioningProfile"`
+	AutoScalerProfile struct {
+		Expander string `json:"expander"`
+	} `json:"autoScalerProfile"`
+	AgentPoolProfiles []struct {
+		Name              string `json:"name"`
+		EnableAutoScaling bool   `json:"enableAutoScaling"`
+	} `json:"agentPoolProfiles"`
+}
+
+// ParseAKS parses the output of `az aks show --output json`. It returns an error if the text describes no AKS cluster.
+func ParseAKS(data []byte) (*AKS, error) {
+	a := &AKS{}
+	nested := struct {
+		Properties *AKS `json:"properties"`
+	}{a}
+	if err := errors.Join(json.Unmarshal(data, a), json.Unmarshal(data, &nested)); err != nil {
+		return nil, err
+	}
+	if len(a.AgentPoolProfiles) == 0 || a.NetworkProfile.NetworkPlugin == "" {
+		return nil, errors.New("it has no agentPoolProfiles or no networkProfile: write the file with az aks show --output json")
+	}
+	return a, nil
+}
+
+func (a *AKS) isAutomatic() bool { return strings.EqualFold(a.SKU.Name, "Automatic") }
+
+// autoProvisions reports whether node auto-provisioning, which is Karpenter, adds the nodes.
+func (a *AKS) autoProvisions() bool {
+	return strings.EqualFold(a.NodeProvisioningProfile.Mode, "Auto") || a.isAutomatic()
+}
+
+// VirtualNode is whether a cluster can have a kind of virtual node, according to Microsoft's pages (docs/install.md).
+type VirtualNode struct {
+	// Impossible has the reasons why the cluster cannot have such nodes.
+	Impossible []string `json:"impossible,omitempty"`
+	// Unknown has the properties of the cluster for which no page says that it can.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// String returns the answer in words.
+func (v VirtualNode) String() string {
+	switch {
+	case len(v.Impossible) > 0:
+		return "not possible: " + strings.Join(v.Impossible, ", ")
+	case len(v.Unknown) > 0:
+		return "not known: " + strings.Join(v.Unknown, ", ")
+	}
+	return "documented for this network"
+}
+
+// VirtualNodes returns whether the cluster can have the add-on's virtual node (v1), and virtual nodes v2.
+func (a *AKS) VirtualNodes() (v1, v2 VirtualNode) {
+	n := &a.NetworkProfile
+	for _, fact := range []struct {
+		is                           bool
+		what                         string
+		v1, v2, unknownV1, unknownV2 bool
+	}{
+		{is: a.isAutomatic(), what: "AKS Automatic", v1: true, v2: true},
+		{is: !strings.EqualFold(n.NetworkPlugin, "azure"), what: "network plugin " + n.NetworkPlugin, v1: true, v2: true},
+		{is: strings.EqualFold(n.NetworkPluginMode, "overlay"), what: "Azure CNI Overlay", v1: true, v2: true},
+		{is: len(a.APIServerAccessProfile.AuthorizedIPRanges) > 0, what: "API-server authorized IP ranges", v1: true, v2: true},
+		{is: slices.ContainsFunc(n.IPFamilies, func(f string) bool { return strings.EqualFold(f, "IPv6") }), what: "IPv6", v1: true, unknownV2: true},
+		{is: strings.EqualFold(n.NetworkPolicy, "azure"), what: "network policy by Azure NPM", v2: true, unknownV1: true},
+		{is: strings.EqualFold(n.NetworkPolicy, "cilium") || strings.EqualFold(n.NetworkDataplane, "cilium"), what: "Cilium", v2: true, unknownV1: true},
+		{is: strings.EqualFold(n.NetworkPolicy, "calico"), what: "network policy by Calico", unknownV1: true},
+		{is: a.autoProvisions() && strings.EqualFold(n.NetworkPolicy, "calico"), what: "node auto-provisioning with Calico", v2: true},
+		{is: a.autoProvisions() && !a.isAutomatic(), what: "node auto-provisioning", unknownV1: true, unknownV2: true},
+	} {
+		for _, of := range []struct {
+			v                   *VirtualNode
+			impossible, unknown bool
+		}{{&v1, fact.v1, fact.unknownV1}, {&v2, fact.v2, fact.unknownV2}} {
+			if fact.is && of.impossible {
+				of.v.Impossible = append(of.v.Impossible, fact.what)
+			} else if fact.is && of.unknown {
+				of.v.Unknown = append(of.v.Unknown, fact.what)
+			}
+		}
+	}
+	return v1, v2
+}
+
+func (f *Facts) checkAKS(add adder) {
+	a := f.AKS
+	if parts := strings.Split(a.CurrentKubernetesVersion, "."); len(parts) > 1 {
+		if err := version.Supported(&apimachineryversion.Info{Major: parts[0], Minor: parts[1], GitVersion: a.CurrentKubernetesVersion}); err != nil {
+			add("VersionUnsupported", Error, "AKS cluster", "docs/versions.md", "upgrade the cluster", "%v", err)
+		}
+	}
+	if v1, v2 := a.VirtualNodes(); len(v1.Impossible) > 0 && len(v2.Impossible) > 0 {
+		add("VirtualNodeImpossible", Error, "AKS cluster", "docs/install.md#can-i-use-it", "use the scheduler without a burst pool, or another network",
+			"it can have no virtual node. v1 is %s. v2 is %s", v1, v2)
+	}
+	scaled, byAutoscaler := 0, 0
+	for i := range a.AgentPoolProfiles {
+		if a.AgentPoolProfiles[i].EnableAutoScaling {
+			scaled++
+		}
+	}
+	for i := range f.Pools.Regular() {
+		if p := f.Pools.At(i); p.ClusterAutoscaler != nil {
+			byAutoscaler++
+			if a.autoProvisions() {
+				add("WrongAutoscaler", Error, "pool "+p.Name, "docs/configuration.md", fmt.Sprintf("replace clusterAutoscaler by karpenter: {nodePool: …} in the pool %s", p.Name),
+					"node auto-provisioning excludes the cluster autoscaler, whose status this pool reads")
+			}
+		}
+	}
+	expander := a.AutoScalerProfile.Expander
+	if (scaled > 1 && f.Pools.Len() == 0 || byAutoscaler > 1) && !a.autoProvisions() && !slices.Contains(strings.Split(expander, ","), "priority") {
+		add("ExpanderNotPriority", Warning, "AKS cluster", "docs/install.md#which-pool-grows-first", "az aks update --resource-group RG --name CLUSTER --cluster-autoscaler-profile expander=priority",
+			"its autoscaler chooses the pool that grows by the expander %q", expander)
+	}
+}
+
+// Quota is a subscription's quota of Container Instances in a region. A number is -1 if it is unknown.
+type Quota struct{ Groups, Cores int }
+
+// ParseQuota parses the answer of the API's operation Location - List Usage, as `az rest` prints it (docs/aci.md).
+func ParseQuota(data []byte) (*Quota, error) {
+	var list struct {
+		Value []struct {
+			Name struct {
+				Value string `json:"value"`
+			} `json:"name"`
+			Limit int `json:"limit"`
+		} `json:"value"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, err
+	}
+	q := &Quota{-1, -1}
+	for _, usage := range list.Value {
+		switch usage.Name.Value {
+		case "ContainerGroups":
+			q.Groups = usage.Limit
+		case "StandardCores":
+			q.Cores = usage.Limit
+		}
+	}
+	if q.Groups < 0 && q.Cores < 0 {
+		return nil, errors.New("it has neither ContainerGroups nor StandardCores: write the file with the az rest command in docs/aci.md")
+	}
+	return q, nil
+}

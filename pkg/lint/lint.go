@@ -1,0 +1,136 @@
+// Package lint finds what keeps a cluster from using burst pools, or from growing its pools in order. It reads no
+// cluster: the caller passes facts.
+package lint
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// Severity is how serious a finding is.
+type Severity string
+
+// An Error keeps pods pending, or has them run where they should not. A Warning may do so. Info explains a surprise.
+const (
+	Error   Severity = "Error"
+	Warning Severity = "Warning"
+	Info    Severity = "Info"
+)
+
+// Finding is something that the user should know or change.
+type Finding struct {
+	// Code is a stable name of the kind of finding.
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	// Object is the kind and the name of the object that the finding is about.
+	Object  string `json:"object"`
+	Message string `json:"message"`
+	// Remedy is what to do; empty if nothing has to be done.
+	Remedy string `json:"remedy,omitempty"`
+	// See is the page of the documentation, relative to the repository's root.
+	See string `json:"see"`
+}
+
+// Facts is what Check reads. What is not known is nil.
+type Facts struct {
+	// Server is version.Supported of the API server's version.
+	Server error
+	// Pools and View are the running scheduler's. Both are set, or none.
+	Pools pool.List
+	View  *nodegroups.View
+	// Problems are what the scheduler published.
+	Problems []string
+	// Disorder says which node group or NodePool grows before one of an earlier pool.
+	Disorder []string
+	// Unlimited are the NodePools without limits.
+	Unlimited []string
+	AKS       *AKS
+	Quota     *Quota
+}
+
+// Check returns the findings, errors first.
+func Check(f *Facts) []Finding {
+	var found []Finding
+	add := func(code string, severity Severity, object, see, remedy, format string, a ...any) {
+		found = append(found, Finding{Code: code, Severity: severity, Object: object, Message: fmt.Sprintf(format, a...), Remedy: remedy, See: see})
+	}
+	if f.Server != nil {
+		add("VersionUnsupported", Error, "cluster", "docs/versions.md", "upgrade the cluster", "%v", f.Server)
+	}
+	if f.AKS != nil {
+		f.checkAKS(add)
+	}
+	for i := range f.Pools.Len() {
+		f.checkPool(i, add)
+	}
+	if f.Quota != nil {
+		f.checkQuota(add)
+	}
+	for _, problem := range f.Problems {
+		add("Problem", Warning, "scheduler", "docs/troubleshooting.md", "", "%s", problem)
+	}
+	for _, line := range f.Disorder {
+		add("ExpanderOrder", Warning, "autoscaler", "docs/install.md#which-pool-grows-first", "kubectl pools expander prints what to apply", "%s", line)
+	}
+	for _, name := range f.Unlimited {
+		add("NoLimits", Warning, "NodePool "+name, "docs/install.md#which-pool-grows-first", "set spec.limits",
+			"it has no limits, so it is never full: pods burst only after Karpenter wrote that it cannot place them")
+	}
+	order := []Severity{Error, Warning, Info}
+	slices.SortStableFunc(found, func(a, b Finding) int { return slices.Index(order, a.Severity) - slices.Index(order, b.Severity) })
+	return found
+}
+
+type adder func(code string, severity Severity, object, see, remedy, format string, a ...any)
+
+// checkPool checks the pool with index i.
+func (f *Facts) checkPool(i int, add adder) {
+	p, state, object := f.Pools.At(i), &f.View.Pools[i], "pool "+f.Pools.At(i).Name
+	isNamed := func(g nodegroups.Group) bool { return g.Name != "" }
+	if state.Nodes == 0 && p.Karpenter == nil && !slices.ContainsFunc(state.Groups, isNamed) {
+		add("EmptyPool", Warning, object, "docs/troubleshooting.md", "compare the pool's nodeSelector with kubectl get nodes --show-labels", "its nodeSelector matches no node, and no node group is known that may get such nodes")
+	}
+	if f.Pools.IsBurst(i) {
+		if limits := p.Limits(); limits == (pool.Limits{}) {
+			add("NoBudget", Warning, object, "docs/costs.md#how-much-at-most", "set burst.limits", "it has no limits, so any number of pods may burst")
+		}
+		return
+	}
+	for _, g := range state.Groups {
+		if slices.ContainsFunc(g.NodeTemplates, func(t nodegroups.NodeTemplate) bool {
+			return slices.ContainsFunc(t.Taints, func(taint corev1.Taint) bool { return taint.Key == "CriticalAddonsOnly" })
+		}) {
+			add("CriticalAddonsOnly", Info, object, "docs/install.md#which-pool-grows-first", "", "its nodes have the taint CriticalAddonsOnly, so ordinary pods skip this pool")
+			return
+		}
+	}
+}
+
+// checkQuota compares the limits of all burst pools on Container Instances with the quota of the subscription.
+func (f *Facts) checkQuota(add adder) {
+	var pods int
+	var milliCPU int64
+	for i := range f.Pools.Burst() {
+		p := f.Pools.At(i)
+		if !p.OnACI() {
+			continue
+		}
+		limits := p.Limits()
+		pods, milliCPU = pods+limits.Pods, milliCPU+limits.MilliCPU
+		if limits.Pods == 0 || limits.MilliCPU == 0 {
+			add("OverQuota", Error, "pool "+p.Name, "docs/aci.md#what-it-costs-limits-and-quota", "set burst.limits.pods and burst.limits.cpu below the quota", "it has no limit of pods, or none of CPU, and the subscription has a quota of both")
+		}
+	}
+	const remedy = "lower burst.limits, or have the quota raised"
+	if f.Quota.Groups >= 0 && pods > f.Quota.Groups {
+		add("OverQuota", Error, "burst pools", "docs/aci.md#what-it-costs-limits-and-quota", remedy, "their limits allow %d pods, and the quota %d container groups", pods, f.Quota.Groups)
+	}
+	if f.Quota.Cores >= 0 && milliCPU > int64(f.Quota.Cores)*1000 {
+		add("OverQuota", Error, "burst pools", "docs/aci.md#what-it-costs-limits-and-quota", remedy, "their limits allow %g CPUs, and the quota %d cores", float64(milliCPU)/1000, f.Quota.Cores)
+	}
+}

@@ -1,0 +1,183 @@
+package lint
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
+)
+
+// healthy returns the facts of a cluster without a problem. source is the source of the regular pools.
+func healthy(t *testing.T, source configv1.Pool, change func(*configv1.PoolPriorityArgs)) *Facts {
+	t.Helper()
+	selector := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"mode": value}}
+	}
+	user, system := source, source
+	user.Name, user.NodeSelector, system.Name, system.NodeSelector = "user", selector("user"), "system", selector("system")
+	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{user, system,
+		{Name: "aci", NodeSelector: selector("aci"), Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 100, CPU: ptr.To(resource.MustParse("100"))}}}}}
+	if change != nil {
+		change(args)
+	}
+	configv1.SetDefaults_PoolPriorityArgs(args)
+	f := &Facts{Pools: must.Get(pool.ListOf(args))(t), View: &nodegroups.View{}}
+	for range f.Pools.Len() {
+		f.View.Pools = append(f.View.Pools, nodegroups.Pool{Nodes: 1})
+	}
+	f.AKS = must.Get(ParseAKS(must.ReadFile(t, "testdata/aks.json")))(t)
+	f.Quota = must.Get(ParseQuota(must.ReadFile(t, "testdata/usages.json")))(t)
+	return f
+}
+
+var (
+	autoscaler = configv1.Pool{ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}}
+	static     = configv1.Pool{Fixed: &configv1.FixedSource{}}
+)
+
+// TestCheck: each code has facts that yield exactly this code. Healthy clusters yield nothing.
+func TestCheck(t *testing.T) {
+	type args = configv1.PoolPriorityArgs
+	for _, tc := range []struct {
+		name   string
+		source configv1.Pool
+		args   func(*args)
+		facts  func(*Facts)
+		want   string // code, severity and object
+		says   string
+	}{
+		{name: "cluster autoscaler", source: autoscaler},
+		{name: "static pools", source: static, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "random" }},
+		{name: "node auto-provisioning", source: configv1.Pool{Karpenter: &configv1.KarpenterSource{NodePool: "default"}}, facts: func(f *Facts) {
+			f.AKS.NodeProvisioningProfile.Mode, f.AKS.AutoScalerProfile.Expander = "Auto", ""
+			f.View.Pools[0].Nodes = 0 // Karpenter's NodePools are often empty
+		}},
+		{name: "nothing is known", source: static, facts: func(f *Facts) { *f = Facts{} }},
+		{name: "a pool that is scaled to zero", source: autoscaler, facts: func(f *Facts) {
+			f.View.Pools[0] = nodegroups.Pool{Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{Name: "aks-user-1-vmss"}}}}
+		}},
+		{name: "old API server", source: static, facts: func(f *Facts) { f.Server = errors.New("too old") }, want: "VersionUnsupported Error cluster", says: "too old"},
+		{name: "old AKS", source: static, facts: func(f *Facts) { f.AKS.CurrentKubernetesVersion = "1.34.9" }, want: "VersionUnsupported Error AKS cluster", says: "1.34.9"},
+		{name: "Overlay", source: static, facts: func(f *Facts) { f.AKS.NetworkProfile.NetworkPluginMode = "overlay" }, want: "VirtualNodeImpossible Error AKS cluster", says: "Azure CNI Overlay"},
+		{name: "an autoscaler that cannot be", source: autoscaler, args: func(a *args) { a.Pools[1].ClusterAutoscaler, a.Pools[1].Fixed = nil, &configv1.FixedSource{} },
+			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }, want: "WrongAutoscaler Error pool user", says: "excludes the cluster autoscaler"},
+		{name: "expander random", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "random" }, want: "ExpanderNotPriority Warning AKS cluster", says: `"random"`},
+		{name: "expander random, configuration not known", source: autoscaler, facts: func(f *Facts) { *f = Facts{AKS: f.AKS}; f.AKS.AutoScalerProfile.Expander = "random" },
+			want: "ExpanderNotPriority Warning AKS cluster", says: `"random"`},
+		{name: "one of several expanders", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "priority,least-waste" }},
+		{name: "no burst node", source: autoscaler, facts: func(f *Facts) { f.View.Pools[2].Nodes = 0 }, want: "EmptyPool Warning pool aci", says: "matches no node"},
+		{name: "no budget", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.Limits = nil }, facts: func(f *Facts) { f.Quota = nil }, want: "NoBudget Warning pool aci", says: "any number of pods"},
+		{name: "a budget of pods only", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.Limits.CPU = nil }, want: "OverQuota Error pool aci", says: "none of CPU"},
+		{name: "too many pods", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.Limits.Pods = 101 }, want: "OverQuota Error burst pools", says: "101 pods, and the quota 100"},
+		{name: "too many CPUs", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.Limits.CPU = ptr.To(resource.MustParse("100500m")) }, want: "OverQuota Error burst pools", says: "100.5 CPUs, and the quota 100"},
+		{name: "another provider has another quota", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.Limits.Pods, a.Pools[2].Burst.Platform = 900, configv1.PlatformOther }},
+		{name: "system pool for add-ons", source: autoscaler, facts: func(f *Facts) {
+			f.View.Pools[1].Groups = []nodegroups.Group{{NodeTemplates: []nodegroups.NodeTemplate{{Taints: []corev1.Taint{{Key: "CriticalAddonsOnly", Effect: corev1.TaintEffectNoSchedule}}}}}}
+		}, want: "CriticalAddonsOnly Info pool system", says: "skip this pool"},
+		{name: "what the scheduler found", source: autoscaler, facts: func(f *Facts) { f.Problems = []string{"pool user: no status"} }, want: "Problem Warning scheduler", says: "no status"},
+		{name: "order of growth", source: autoscaler, facts: func(f *Facts) { f.Disorder = []string{"system grows first"} }, want: "ExpanderOrder Warning autoscaler", says: "system grows first"},
+		{name: "a NodePool without limits", source: autoscaler, facts: func(f *Facts) { f.Unlimited = []string{"default"} }, want: "NoLimits Warning NodePool default", says: "never full"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := healthy(t, tc.source, tc.args)
+			if tc.facts != nil {
+				tc.facts(f)
+			}
+			var got []string
+			for _, finding := range Check(f) {
+				got = append(got, finding.Code+" "+string(finding.Severity)+" "+finding.Object)
+				if !strings.Contains(finding.Message, tc.says) || finding.See == "" {
+					t.Errorf("%+v, want %q", finding, tc.says)
+				}
+			}
+			if strings.Join(got, ", ") != tc.want {
+				t.Errorf("found %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestOrder: errors come first, then warnings.
+func TestOrder(t *testing.T) {
+	f := healthy(t, autoscaler, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.Limits.Pods = 200 })
+	f.AKS.AutoScalerProfile.Expander, f.View.Pools[0].Nodes, f.Disorder = "random", 0, []string{"a"}
+	var got []string
+	for _, finding := range Check(f) {
+		got = append(got, finding.Code)
+	}
+	if diff := cmp.Diff([]string{"OverQuota", "ExpanderNotPriority", "EmptyPool", "ExpanderOrder"}, got); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
+// TestVirtualNodes: the answers are those of the table in docs/install.md.
+func TestVirtualNodes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*AKS)
+		v1, v2 string
+	}{
+		{"Azure CNI, node subnet", func(*AKS) {}, "documented for this network", "documented for this network"},
+		{"Overlay", func(a *AKS) { a.NetworkProfile.NetworkPluginMode = "overlay" }, "not possible: Azure CNI Overlay", "not possible: Azure CNI Overlay"},
+		{"kubenet", func(a *AKS) { a.NetworkProfile.NetworkPlugin = "kubenet" }, "not possible: network plugin kubenet", "not possible: network plugin kubenet"},
+		{"Cilium", func(a *AKS) { a.NetworkProfile.NetworkDataplane = "cilium" }, "not known: Cilium", "not possible: Cilium"},
+		{"Azure NPM", func(a *AKS) { a.NetworkProfile.NetworkPolicy = "azure" }, "not known: network policy by Azure NPM", "not possible: network policy by Azure NPM"},
+		{"Calico", func(a *AKS) { a.NetworkProfile.NetworkPolicy = "calico" }, "not known: network policy by Calico", "documented for this network"},
+		{"authorized ranges", func(a *AKS) { a.APIServerAccessProfile.AuthorizedIPRanges = []string{"192.0.2.0/24"} }, "not possible: API-server authorized IP ranges", "not possible: API-server authorized IP ranges"},
+		{"node auto-provisioning", func(a *AKS) { a.NodeProvisioningProfile.Mode = "Auto" }, "not known: node auto-provisioning", "not known: node auto-provisioning"},
+		{"node auto-provisioning, Calico", func(a *AKS) { a.NodeProvisioningProfile.Mode, a.NetworkProfile.NetworkPolicy = "Auto", "calico" },
+			"not known: network policy by Calico, node auto-provisioning", "not possible: node auto-provisioning with Calico"},
+		{"Automatic", func(a *AKS) { a.SKU.Name = "Automatic" }, "not possible: AKS Automatic", "not possible: AKS Automatic"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := must.Get(ParseAKS(must.ReadFile(t, "testdata/aks.json")))(t)
+			tc.change(a)
+			if v1, v2 := a.VirtualNodes(); v1.String() != tc.v1 || v2.String() != tc.v2 {
+				t.Errorf("v1 is %s, v2 is %s", v1, v2)
+			}
+		})
+	}
+}
+
+// TestParse: the REST API's form is read like that of the az command. Other files are refused.
+func TestParse(t *testing.T) {
+	plain := must.ReadFile(t, "testdata/aks.json")
+	want := must.Get(ParseAKS(plain))(t)
+	nested := must.Get(ParseAKS([]byte(`{"sku": {"name": "Base"}, "properties": ` + string(plain) + `}`)))(t)
+	if diff := cmp.Diff(want, nested); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+	for _, text := range []string{"", "{}", "[]", "no JSON", string(must.ReadFile(t, "testdata/usages.json"))} {
+		if a, err := ParseAKS([]byte(text)); err == nil {
+			t.Errorf("ParseAKS(%.20q) = %+v", text, a)
+		}
+	}
+	for _, text := range []string{"", "{}", "[]", "no JSON", string(plain)} {
+		if q, err := ParseQuota([]byte(text)); err == nil {
+			t.Errorf("ParseQuota(%.20q) = %+v", text, q)
+		}
+	}
+}
+
+// FuzzParse: no text crashes Check.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"testdata/aks.json", "testdata/usages.json"} {
+		f.Add(must.ReadFile(f, name))
+	}
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		facts := &Facts{}
+		facts.AKS, _ = ParseAKS(data)
+		facts.Quota, _ = ParseQuota(data)
+		Check(facts)
+	})
+}
