@@ -69,13 +69,12 @@ func (o *options) runLint(ctx context.Context, l *lintOptions) error {
 		}
 		read++
 	}
-	if l.local {
+	switch {
+	case l.local && read == 0:
+		return errors.New("--local reads only files: give --aks or --quota")
+	case l.local:
 		skip("the cluster and the scheduler", errors.New("--local"))
-		if read == 0 {
-			return errors.New("--local reads only files: give --aks or --quota")
-		}
-	} else if o.lintCluster(ctx, facts, skip) || read > 0 {
-	} else {
+	case !o.lintCluster(ctx, facts, skip) && read == 0:
 		return fmt.Errorf("nothing could be checked: %s", strings.Join(report.NotChecked, "; "))
 	}
 	skip("workloads, and the right to set the gate taint", errors.New("run pool-priority-controller preflight"))
@@ -129,10 +128,7 @@ func (o *options) lintCluster(ctx context.Context, facts *lint.Facts, skip func(
 		skip("the pools", err)
 		return true
 	}
-	facts.Pools, facts.View, facts.Problems = p.pools, &p.view.Capacity, p.view.Problems
-	for _, note := range p.notes(c.now()) {
-		facts.Problems = append(facts.Problems, note)
-	}
+	facts.Pools, facts.View, facts.Problems = p.pools, &p.view.Capacity, append(p.notes(c.now()), p.view.Problems...)
 	groups := p.growing()
 	found, err := c.disorder(ctx, p, groups)
 	if err != nil {
