@@ -99,7 +99,7 @@ func (d *dump) collect(ctx context.Context) {
 	p, err := d.published(ctx)
 	d.note("status", err)
 	d.configMap(ctx, d.statusNamespace, d.statusName)
-	expander, autoscaler := "kube-system/cluster-autoscaler-priority-expander", "kube-system/cluster-autoscaler-status"
+	autoscaler := "kube-system/cluster-autoscaler-status"
 	scheduler, karpenter := shippedName, false
 	if err == nil {
 		d.addStatus(p)
@@ -107,10 +107,9 @@ func (d *dump) collect(ctx context.Context) {
 		autoscaler = p.view.Args.Capacity.ClusterAutoscalerStatus
 		karpenter = slices.ContainsFunc(p.view.Args.Pools, func(pool configv1.Pool) bool { return pool.Karpenter != nil })
 	}
-	for _, id := range []string{autoscaler, expander} {
-		namespace, name, _ := strings.Cut(id, "/")
-		d.configMap(ctx, namespace, name)
-	}
+	namespace, name, _ := strings.Cut(autoscaler, "/")
+	d.configMap(ctx, namespace, name)
+	d.configMap(ctx, namespace, expanderName)
 	d.installation(ctx)
 	if karpenter {
 		d.nodePools(ctx)

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/yaml"
 
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
@@ -23,8 +24,7 @@ const (
 	// expanderName and expanderKey name the ConfigMap that the expander `priority` of the cluster autoscaler reads, and
 	// its key. The ConfigMap is in the autoscaler's namespace. Source: expander/priority/readme.md of the autoscaler.
 	expanderName, expanderKey = "cluster-autoscaler-priority-expander", "priorities"
-	// step is the difference between the priorities, or the weights, of two pools. Karpenter accepts weights up to
-	// maxWeight.
+	// step is the difference between the priorities of two pools. Karpenter accepts weights from 1 to maxWeight.
 	step, maxWeight = 10, 100
 )
 
@@ -78,24 +78,12 @@ func (p *publishedState) growing() (groups []group) {
 		case of.ClusterAutoscaler != nil:
 			for _, g := range p.view.Capacity.Pools[i].Groups {
 				if g.Name != "" && !g.Foreign {
-					groups = append(groups, group{g.Name, i, patternOf(g.Name)})
+					groups = append(groups, group{g.Name, i, clusterautoscaler.Pattern(g.Name)})
 				}
 			}
 		}
 	}
 	return groups
-}
-
-var scaleSet = regexp.MustCompile(`^(aks-[^-]+-)[0-9]+(-vmss)$`)
-
-// patternOf returns a regular expression for the name of a node group. The expander looks for a pattern anywhere in a
-// name, so patterns have anchors: pool1 would also match pool10. A scale set of AKS that replaces another one differs
-// in the digits.
-func patternOf(name string) string {
-	if parts := scaleSet.FindStringSubmatch(name); parts != nil {
-		return "^" + regexp.QuoteMeta(parts[1]) + "[0-9]+" + parts[2] + "$"
-	}
-	return "^" + regexp.QuoteMeta(name) + "$"
 }
 
 // expander returns the text that the command prints.
@@ -105,7 +93,7 @@ func (p *publishedState) expander(groups []group) string {
 	for _, g := range groups {
 		switch {
 		case g.pattern == "":
-			fmt.Fprintf(&weights, "# kubectl patch nodepool %s --type=merge --patch '{\"spec\":{\"weight\":%d}}'\n", g.name, max(1, maxWeight-step*g.pool))
+			fmt.Fprintf(&weights, "# kubectl patch nodepool %s --type=merge --patch '{\"spec\":{\"weight\":%d}}'\n", g.name, maxWeight-g.pool)
 		case used[g.pattern]: // a pattern that an earlier pool has would count for both
 		default:
 			if g.pool != last {
@@ -132,7 +120,11 @@ func (p *publishedState) autoscalerNamespace() string {
 }
 
 func (o *options) runExpanderDiff(ctx context.Context, c *cluster, p *publishedState, groups []group) error {
-	found, err := c.disorder(ctx, p, groups)
+	nodePools, err := c.nodePools(ctx, groups)
+	if err != nil {
+		return err
+	}
+	found, err := c.disorder(ctx, p, groups, nodePools)
 	if err != nil {
 		return err
 	}
@@ -147,9 +139,9 @@ func (o *options) runExpanderDiff(ctx context.Context, c *cluster, p *publishedS
 	return errFound
 }
 
-// disorder reads the priorities and weights in the cluster, and returns a line for each problem with them. If only one
-// pool may grow by the cluster autoscaler, the expander's ConfigMap does not matter.
-func (c *cluster) disorder(ctx context.Context, p *publishedState, groups []group) ([]string, error) {
+// disorder reads the priorities in the cluster, and returns a line for each problem with them and with the weights. If
+// only one pool may grow by the cluster autoscaler, the expander's ConfigMap does not matter.
+func (c *cluster) disorder(ctx context.Context, p *publishedState, groups []group, nodePools map[string]nodePool) ([]string, error) {
 	var expander *corev1.ConfigMap
 	pools := map[int]bool{}
 	for _, g := range groups {
@@ -165,22 +157,7 @@ func (c *cluster) disorder(ctx context.Context, p *publishedState, groups []grou
 	} else {
 		groups = slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.pattern != "" })
 	}
-	nodePools, err := c.nodePools(ctx, groups)
-	if err != nil {
-		return nil, err
-	}
 	return p.disorder(groups, expander, nodePools), nil
-}
-
-// unlimited returns the NodePools among the groups that have no limits.
-func (c *cluster) unlimited(ctx context.Context, groups []group) (names []string, err error) {
-	nodePools, err := c.nodePools(ctx, groups)
-	for _, g := range groups {
-		if n, ok := nodePools[g.name]; ok && g.pattern == "" && len(n.Spec.Limits) == 0 {
-			names = append(names, g.name)
-		}
-	}
-	return names, err
 }
 
 // nodePool is what the commands read of a NodePool. A NodePool without a weight has 0.

@@ -71,7 +71,7 @@ func TestExpanderOfKarpenter(t *testing.T) {
 	s := newServer(t, w.published(0))
 	want := `$ kubectl pools expander
 # kubectl patch nodepool spot --type=merge --patch '{"spec":{"weight":100}}'
-# kubectl patch nodepool general --type=merge --patch '{"spec":{"weight":90}}'
+# kubectl patch nodepool general --type=merge --patch '{"spec":{"weight":99}}'
 `
 	if diff := cmp.Diff(want, s.run("expander")); diff != "" {
 		t.Errorf("-want,+got:\n%s", diff)

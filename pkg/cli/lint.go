@@ -2,15 +2,15 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
 	"poolpriority.dev/scheduler/pkg/lint"
 	"poolpriority.dev/scheduler/pkg/version"
@@ -113,11 +113,7 @@ func (o *options) lintCluster(ctx context.Context, facts *lint.Facts, skip func(
 		skip("the cluster", err)
 		return false
 	}
-	data, err := c.client.CoreV1().RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").DoRaw(ctx)
-	server := &apimachineryversion.Info{}
-	if err == nil {
-		err = json.Unmarshal(data, server)
-	}
+	server, err := c.client.Discovery().ServerVersion()
 	if err != nil {
 		skip("the cluster", c.plainly("get its version", err))
 		return false
@@ -130,13 +126,18 @@ func (o *options) lintCluster(ctx context.Context, facts *lint.Facts, skip func(
 	}
 	facts.Pools, facts.View, facts.Problems = p.pools, &p.view.Capacity, append(p.notes(c.now()), p.view.Problems...)
 	groups := p.growing()
-	found, err := c.disorder(ctx, p, groups)
+	nodePools, err := c.nodePools(ctx, groups)
 	if err != nil {
-		skip("the order in which pools grow", err)
+		skip("the NodePools, and the order in which pools grow", err)
+		return true
 	}
-	facts.Disorder = found
-	if facts.Unlimited, err = c.unlimited(ctx, groups); err != nil {
-		skip("the limits of NodePools", err)
+	for _, name := range slices.Sorted(maps.Keys(nodePools)) {
+		if len(nodePools[name].Spec.Limits) == 0 {
+			facts.Unlimited = append(facts.Unlimited, name)
+		}
+	}
+	if facts.Disorder, err = c.disorder(ctx, p, groups, nodePools); err != nil {
+		skip("the order in which pools grow", err)
 	}
 	return true
 }

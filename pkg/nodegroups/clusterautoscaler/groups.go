@@ -1,6 +1,7 @@
 package clusterautoscaler
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -99,6 +100,16 @@ func isVMSS(agentPool, name string) bool {
 	parts := strings.SplitN(name, "-", 5)
 	return len(parts) == 4 && strings.EqualFold(parts[0], "aks") && strings.EqualFold(parts[1], agentPool) && agentPool != "" &&
 		parts[2] != "" && strings.Trim(parts[2], "0123456789") == "" && strings.EqualFold(parts[3], "vmss")
+}
+
+// Pattern returns a regular expression for the name of the group, and of the AKS scale set that would replace it, whose
+// digits differ. The expander `priority` looks for a pattern anywhere in a name, so the pattern has anchors: pool1 would
+// also match pool10.
+func Pattern(group string) string {
+	if parts := strings.Split(group, "-"); len(parts) == 4 && isVMSS(parts[1], group) {
+		return "^" + regexp.QuoteMeta(parts[0]+"-"+parts[1]) + "-[0-9]+-" + parts[3] + "$"
+	}
+	return "^" + regexp.QuoteMeta(group) + "$"
 }
 
 // isWindowsVMSS reports whether name is the name of a Windows agent pool's scale set on AKS, aks<pool>.
