@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -56,7 +57,8 @@ func (p *Process) Restart() error {
 	defer log.Close()
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), p.env...)
+	// The tests' own setting of the garbage collector must not change the memory and the speed that are measured.
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }), p.env...)
 	// A child in its own process group gets no signal when Ctrl-C is typed in the terminal, so that the processes can
 	// be stopped in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
