@@ -32,7 +32,7 @@ func watchLease(ctx context.Context, config *Config) (*lease, error) {
 		informer: coordinationinformers.NewFilteredLeaseInformer(config.Client, namespace, 0, cache.Indexers{}, only(name)),
 	}
 	l.overdue.Stop()
-	err = logRefusal(l.informer, "The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead", func() { l.failed.Store(true) })
+	err = l.informer.SetWatchErrorHandlerWithContext(whenRefused("The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead", func() { l.failed.Store(true) }))
 	if err == nil {
 		_, err = l.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { l.see(time.Time{}, obj) },

@@ -81,7 +81,7 @@ func TestWatchSimulations(t *testing.T) {
 	if !s.RefusedAt(pod("default", "p")).IsZero() {
 		t.Error("events are not read")
 	}
-	must.NoError(t, s.watchSimulations(ctx, config))
+	s.watchSimulations(ctx, config)
 	time.Sleep(10 * time.Millisecond)
 	if !s.RefusedAt(pod("default", "p")).IsZero() {
 		t.Error("events are read without the right")
@@ -142,14 +142,14 @@ func TestWatchAutoscaler(t *testing.T) {
 			if got := s.NoScaleUp(pod("default", "p")); got != (nodegroups.NoScaleUp{}) {
 				t.Errorf("%+v, but events are not read", got)
 			}
-			must.NoError(t, s.watchAutoscaler(ctx, config, "kube-system"))
+			s.watchAutoscaler(ctx, config, "kube-system")
 			watcher := <-watchers
 			watcher.Add(again)
 			watcher.Add(event("others", "b", "3", "p", "NotTriggerScaleUp", atMax))
 			watcher.Add(event("default", "c", "4", "p", "TriggeredScaleUp", "pod triggered scale-up"))
 			watcher.Add(event("kube-system", "d", "5", "status", "GracefulDegradationStarted", "unable"))
 			degraded := func(namespace string) time.Time {
-				return clusterautoscaler.DegradedSince(eventsOn[clusterautoscaler.Event](s.events, namespace, "status"))
+				return clusterautoscaler.DegradedSince(s.events.on(namespace, "status"))
 			}
 			until(t, "the degradation", func() bool { return degraded("kube-system").Equal(at) })
 			<-changed
@@ -178,6 +178,17 @@ func TestWatchAutoscaler(t *testing.T) {
 			}
 			watcher.Modify(event("default", "a", "7", "p", "NotTriggerScaleUp", refused)) // the autoscaler counted it again
 			until(t, "the event's repetition", func() bool { return s.NoScaleUp(pod("default", "p")).Seen.After(first.Seen) })
+			// Only the last event on a pod is kept, until it expires.
+			last, next := event("default", "f", "8", "p", "NotTriggerScaleUp", atMax), event("default", "g", "9", "r", "NotTriggerScaleUp", atMax)
+			watcher.Add(last)
+			watcher.Delete(event("default", "a", "10", "p", "NotTriggerScaleUp", refused))
+			watcher.Add(next)
+			until(t, "the next pod's event", func() bool { return s.NoScaleUp(pod("default", "r")).Groups == 2 })
+			if got := s.NoScaleUp(pod("default", "p")); got.Groups != 2 {
+				t.Errorf("after an older event expired: %+v", got)
+			}
+			watcher.Delete(last)
+			until(t, "the last event's end", func() bool { return s.NoScaleUp(pod("default", "p")) == (nodegroups.NoScaleUp{}) })
 		})
 	}
 }

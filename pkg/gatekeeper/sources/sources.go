@@ -65,12 +65,12 @@ type Sources struct {
 	status  *watched // the watch of the cluster autoscaler's status; nil if no pool needs it
 	// autoscalers is the ConfigMap with the cluster autoscaler's status, as last observed; nil if there is none.
 	autoscalers runtime.Object
-	statusID    string                    // namespace/name
-	events      cache.SharedIndexInformer // the cluster autoscaler's events; nil if no pool needs them
+	statusID    string                               // namespace/name
+	events      *lastEvents[clusterautoscaler.Event] // the cluster autoscaler's events; nil if no pool needs them
 	nodePools   []*nodePool
-	lease       *lease                    // Karpenter's Lease; nil if no pool names a NodePool
-	simulations cache.SharedIndexInformer // Karpenter's events on pods; nil if they are not read
-	warned      map[string]bool           // node groups that no pool owns and that were logged
+	lease       *lease                            // Karpenter's Lease; nil if no pool names a NodePool
+	simulations *lastEvents[karpenter.Simulation] // Karpenter's events on pods; nil if they are not read
+	warned      map[string]bool                   // node groups that no pool owns and that were logged
 	// told has the time of each source's last observed change. Goroutines other than the gatekeeper's loop also read
 	// told.
 	told atomic.Pointer[[]Change]
@@ -153,10 +153,9 @@ func (s *Sources) watchStatus(ctx context.Context, config *Config) error {
 	}
 	namespace, name, _ := strings.Cut(s.statusID, "/")
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
+	s.watchAutoscaler(ctx, config, namespace)
 	var err error
-	if s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed); err == nil {
-		err = s.watchAutoscaler(ctx, config, namespace)
-	}
+	s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed)
 	return err
 }
 
@@ -186,9 +185,7 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 			return nil, err
 		}
 		if !config.Args.Tenants { // tenants may write events
-			if err = s.watchSimulations(ctx, config); err != nil {
-				return nil, err
-			}
+			s.watchSimulations(ctx, config)
 		}
 	}
 	n.tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
@@ -280,7 +277,7 @@ func (s *Sources) observeStatus(now time.Time) {
 		s.tracker.ReceiveEvents(now)
 	}
 	if cm != nil {
-		s.tracker.Degraded = clusterautoscaler.DegradedSince(eventsOn[clusterautoscaler.Event](s.events, cm.Namespace, cm.UID))
+		s.tracker.Degraded = clusterautoscaler.DegradedSince(s.events.on(cm.Namespace, cm.UID))
 	}
 	before := s.tracker.Changed()
 	if err := s.tracker.Observe(cm, now); err != nil && !s.tracker.Changed().Equal(before) {
