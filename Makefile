@@ -207,11 +207,11 @@ test-long: tools build karpenter ## Run what is too long for each run: a million
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
 	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
 	@hack/step.sh "ten minutes without Karpenter" hack/go-test.sh -count=1 -timeout 40m ./test/integration -run '^TestKarpenterSilence$$' -silent 10m -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
-	@$(MAKE) --no-print-directory test-upstream
+	@while read -r minor; do $(MAKE) --no-print-directory test-upstream KUBERNETES_MINOR=$$minor < /dev/null || exit 1; done < hack/kubernetes/released
 
 .PHONY: test-upstream
-test-upstream: default-minor tools ## Run Kubernetes' own tests of the scheduler with the plugin in it, once with pools of no node and once with one of all
-	@hack/step.sh "Kubernetes' tests of the scheduler" hack/test-upstream.sh
+test-upstream: tools ## Run Kubernetes' own tests of the scheduler with the plugin in it, once with pools of no node and once with one of all
+	@hack/step.sh "Kubernetes $(KUBERNETES_MINOR)'s tests of the scheduler" hack/test-upstream.sh $(KUBERNETES_MINOR) -tools $(CURDIR)/$(TOOLS)
 
 .PHONY: bench
 bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, what binding costs, throughput, and memory

@@ -19,6 +19,9 @@ diff <(sed 's#^#/#; s#/go.mod$##; s#^$#/#' <<< "$modules" | sort) <(sed -n 's#^ 
 for file in hack/kubernetes/*.mod; do
   case $file in */control-plane-*) check hack/tools/kubernetes "$file" ;; *) check . "$file" ;; esac
 done
+for file in test/upstream/1.*.mod; do
+  check test/upstream "$file"
+done
 versions() { awk '/^require/ {r = 1; next} /^\)/ {r = 0} r && NF >= 2 {print $1, $2}' "$1" | sort; }
 for file in go.mod hack/tools/kwok/go.mod; do
   # kwok does not compile with the cri-api of the control plane.
