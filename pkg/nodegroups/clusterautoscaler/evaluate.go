@@ -35,18 +35,17 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 	if problem.Code == "" {
 		j.Until = t.changed.Add(t.staleTime())
 	}
-	nodes, foreign := s.byNodePool(nodes)
-	j.Groups = append(s.groups(nodes, problem, now), foreign...)
+	nodes, byNodePool := s.byNodePool(nodes)
+	j.Groups = append(s.groups(nodes, problem, now), s.foreign(byNodePool)...)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.GroupStatus) bool { return len(g.Seen) == 0 }) {
 		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // at that time, a group without Seen gets templates
 	}
 	return j.Summarized()
 }
 
-// byNodePool separates the nodes of each NodePool that is no pool's source from the other nodes, and returns a group for
-// each of these NodePools. Nothing but the nodes is known of such a NodePool, so it counts as able to grow.
-func (s Source) byNodePool(nodes []*corev1.Node) (others []*corev1.Node, groups []nodegroups.GroupStatus) {
-	byName := map[string][]*corev1.Node{}
+// byNodePool separates the nodes of each NodePool that is no pool's source from the other nodes.
+func (s Source) byNodePool(nodes []*corev1.Node) (others []*corev1.Node, byName map[string][]*corev1.Node) {
+	byName = map[string][]*corev1.Node{}
 	for _, node := range nodes {
 		if name := node.Labels[nodegroups.KarpenterNodePoolLabel]; name != "" && !s.NodePools[name] {
 			byName[name] = append(byName[name], node)
@@ -54,16 +53,24 @@ func (s Source) byNodePool(nodes []*corev1.Node) (others []*corev1.Node, groups 
 			others = append(others, node)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		// The NodePool's taints are on all of its nodes.
-		plainest := slices.MinFunc(byName[name], func(a, b *corev1.Node) int { return len(a.Spec.Taints) - len(b.Spec.Taints) })
+	return others, byName
+}
+
+// foreign returns a group for each NodePool that is no pool's source and has nodes in the pool, or had some in the last
+// nodePoolMemory. Nothing but the nodes is known of such a NodePool, so it counts as able to grow.
+func (s Source) foreign(byName map[string][]*corev1.Node) (groups []nodegroups.GroupStatus) {
+	for _, name := range slices.Sorted(maps.Keys(s.Tracker.nodePools)) {
+		n := s.Tracker.nodePools[name]
+		if n.Pool != s.Groups.pool || s.NodePools[name] {
+			continue
+		}
 		groups = append(groups, nodegroups.GroupStatus{
 			Name: "NodePool/" + name, State: nodegroups.CanGrow, Members: byName[name], Open: true, Foreign: true, MinWait: 5 * time.Minute, // as karpenter.MaxWait
 			Reason: reasonNodePool.With("before the pool, list one with karpenter: {nodePool: %s}", name),
-			New:    &nodegroups.NewNodes{Choices: map[string][]string{nodegroups.KarpenterNodePoolLabel: {name}}, Taints: nodegroups.LastingTaints(plainest.Spec.Taints)},
+			New:    &nodegroups.NewNodes{Choices: map[string][]string{nodegroups.KarpenterNodePoolLabel: {name}}, Taints: n.Taints},
 		})
 	}
-	return others, groups
+	return groups
 }
 
 // groups returns the pool's groups. If the status has a problem, it returns the remembered groups as Unknown, with

@@ -226,9 +226,18 @@ func TestGroups(t *testing.T) {
 		{"Karpenter's nodes of a NodePool that is another pool's source", byNodes, []step{
 			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1, grown("k1", "", "plain", ofNodePool("sourced"))}},
 		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", ": Full NotAutoscaled k1"}},
-		{"a node that Karpenter removes is not the autoscaler's", patterns, []step{
-			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
+		{"a node that Karpenter removes is not the autoscaler's, and its NodePool can still grow", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"), tainted("surge"))}},
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, frozen: true},
+		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default !surge open"}},
+		{"also for another scheduler", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, anew: true},
+		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default open"}},
+		{"for a day", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, at: time.Hour},
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, at: 26 * time.Hour},
 		}, []string{"general-a: Full AtMaxSize x"}},
 
 		{"a status that is lost: groups are remembered", byNodes, []step{

@@ -33,6 +33,7 @@ func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now ti
 		pools[owned[i].Groups.pool] = true
 		t.see(&owned[i], now)
 	}
+	t.seeNodePools(owned, now)
 	t.see(&OwnedGroups{Nodes: t.members.unowned(owned, nodes)}, now)
 	inhabited := map[string]bool{}
 	for _, known := range t.members.byName {
@@ -49,6 +50,30 @@ func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now ti
 		}
 	}
 	return orphans
+}
+
+// seeNodePools remembers the NodePools of the pools' nodes.
+func (t *Tracker) seeNodePools(owned []OwnedGroups, now time.Time) {
+	inhabited := map[string]bool{}
+	for i := range owned {
+		_, byName := owned[i].byNodePool(owned[i].Nodes)
+		for name, nodes := range byName {
+			inhabited[name] = true
+			// The NodePool's taints are on all of its nodes.
+			plainest := slices.MinFunc(nodes, func(a, b *corev1.Node) int { return len(a.Spec.Taints) - len(b.Spec.Taints) })
+			t.nodePools[name] = NodePool{Pool: owned[i].Groups.pool, Taints: nodegroups.LastingTaints(plainest.Spec.Taints)}
+		}
+	}
+	for name, n := range t.nodePools {
+		switch {
+		case inhabited[name]:
+		case n.Left.IsZero():
+			n.Left = now
+			t.nodePools[name] = n
+		case now.Sub(n.Left) >= nodePoolMemory:
+			delete(t.nodePools, name)
+		}
+	}
 }
 
 // isElsewhere reports whether the group's earlier nodes were in none of the tracker's pools and match none of the

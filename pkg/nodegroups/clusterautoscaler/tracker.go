@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -65,6 +66,7 @@ type Tracker struct {
 	restored    Memory    // what Restore has set; empty once a status was read
 	memory      map[string]*Group
 	seen        map[string]time.Time // by group: when the templates of its nodes were last read
+	nodePools   map[string]NodePool  // Karpenter's NodePools that had nodes in a pool of the tracker and are no pool's source
 	members     *members
 }
 
@@ -85,7 +87,21 @@ type Memory struct {
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
 	Groups map[string]Group `json:"groups,omitempty"`
+	// NodePools are the NodePools of Karpenter that are no pool's source and have, or had, nodes in a pool, by name.
+	NodePools map[string]NodePool `json:"nodePools,omitempty"`
 }
+
+// NodePool is what is remembered of a NodePool of Karpenter, from its nodes.
+type NodePool struct {
+	// Pool is the pool of its nodes, and Taints are the taints of a new node.
+	Pool   string         `json:"pool"`
+	Taints []corev1.Taint `json:"taints,omitempty"`
+	// Left is when its last node was gone; zero while it has nodes.
+	Left time.Time `json:"left,omitzero"`
+}
+
+// nodePoolMemory is how long a NodePool without nodes is remembered. Nothing tells whether it still exists.
+const nodePoolMemory = 24 * time.Hour
 
 // Group is the remembered state of a node group.
 type Group struct {
@@ -119,7 +135,7 @@ type Group struct {
 // staleLoops of the autoscaler's loops if this is longer, counts as stale. provision is the provisionGrace of all pools.
 // Once a group's templates are known, nodes younger than provision do not change the templates.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
-	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
+	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, nodePools: map[string]NodePool{}, members: newMembers()}
 }
 
 const (
@@ -137,7 +153,7 @@ func (t *Tracker) staleTime() time.Duration { return max(t.staleAfter, staleLoop
 // Callers set loops only while pods are held. If loops is not set and only the status's timestamp changes, the state
 // changes at most once a minute.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
-	m := Memory{Outages: t.scans.Outages, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{Outages: t.scans.Outages, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory)), NodePools: maps.Clone(t.nodePools)}
 	if loops {
 		m.Loops = slices.Clone(t.scans.loops)
 	}
@@ -168,6 +184,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 		}
 		t.memory[name] = &group
 	}
+	maps.Copy(t.nodePools, m.NodePools)
 	t.members.restore(m.Groups)
 }
 
