@@ -37,7 +37,10 @@ type cluster struct {
 }
 
 // connect returns the cluster that the flags name. It sends no request.
-func (o *options) connect() (*cluster, error) {
+func (o *options) connect() (*cluster, error) { return o.connectAs("") }
+
+// connectAs returns the cluster that the flags name. If user is not empty, the requests impersonate the user.
+func (o *options) connectAs(user string) (*cluster, error) {
 	config, err := o.kube.ToRESTConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: set --kubeconfig, KUBECONFIG or --server")
@@ -47,6 +50,9 @@ func (o *options) connect() (*cluster, error) {
 	namespace, _, err := o.kube.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, fmt.Errorf("reading the namespace: %w", err)
+	}
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	}
 	config.QPS = -1 // no client-side limit: the commands send few requests
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON

@@ -18,8 +18,8 @@ import (
 
 // lintOptions are the flags of lint.
 type lintOptions struct {
-	aks, quota string
-	local      bool
+	aks, quota, file string
+	local            bool
 }
 
 func (o *options) newLint() *cobra.Command {
@@ -31,21 +31,24 @@ func (o *options) newLint() *cobra.Command {
 			"and what to do. If there is a finding of severity Error, the exit status is 1. What could not be read is listed as not checked.\n\n" +
 			"Only Azure knows some of the facts. --aks is a file with the output of az aks show --output json, and --quota one with the output of the az rest\n" +
 			"command in docs/aci.md. With --local, lint reads only these files, so that it can answer before there is an installation, or a cluster, whether\n" +
-			"the cluster can have a virtual node.",
-		Example: fmt.Sprintf("  az aks show -g RG -n CLUSTER -o json > aks.json\n  %[1]s lint --aks aks.json --local\n  %[1]s lint --aks aks.json --quota quota.json", o.name),
+			"the cluster can have a virtual node.\n\n" +
+			"--filename is a file with a scheduler configuration that is not installed yet, or with workloads. The configuration may be in the output of\n" +
+			"helm template, kubectl kustomize or kubectl get deployment --output=yaml.",
+		Example: fmt.Sprintf("  %[1]s lint\n  helm template … | %[1]s lint -f -\n  az aks show -g RG -n CLUSTER -o json > aks.json\n  %[1]s lint --aks aks.json --local\n  %[1]s lint --aks aks.json --quota quota.json", o.name),
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.runLint(c.Context(), l) },
 	}
 	c.Flags().StringVar(&l.aks, "aks", "", "a file with the output of az aks show --output json; - is the standard input")
 	c.Flags().StringVar(&l.quota, "quota", "", "a file with the usages of Container Instances in the region; - is the standard input")
+	c.Flags().StringVarP(&l.file, "filename", "f", "", "a file with a configuration, or with workloads; - is the standard input")
 	c.Flags().BoolVar(&l.local, "local", false, "read only the files, and no cluster")
 	return c
 }
 
-func (o *options) runLint(ctx context.Context, l *lintOptions) error {
+func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 	report := LintReport{TypeMeta: typeMeta("LintReport"), Findings: []lint.Finding{}}
-	facts := &lint.Facts{}
-	skip := func(what string, err error) {
+	l := &linter{options: o}
+	l.skip = func(what string, err error) {
 		report.NotChecked = append(report.NotChecked, what+": "+oneLine(err).Error())
 	}
 	read := 0
@@ -53,11 +56,14 @@ func (o *options) runLint(ctx context.Context, l *lintOptions) error {
 		flag, name, about string
 		parse             func([]byte) error
 	}{
-		{"--aks", l.aks, "the network, and the expander of the autoscaler", func(data []byte) (err error) { facts.AKS, err = lint.ParseAKS(data); return err }},
-		{"--quota", l.quota, "the quota of Container Instances", func(data []byte) (err error) { facts.Quota, err = lint.ParseQuota(data); return err }},
+		{"--aks", flags.aks, "the network, and the expander of the autoscaler", func(data []byte) (err error) { l.AKS, err = lint.ParseAKS(data); return err }},
+		{"--quota", flags.quota, "the quota of Container Instances", func(data []byte) (err error) { l.Quota, err = lint.ParseQuota(data); return err }},
+		{"--filename", flags.file, "", l.parse},
 	} {
 		if file.name == "" {
-			skip(file.about, errors.New("give "+file.flag))
+			if file.about != "" {
+				l.skip(file.about, errors.New("give "+file.flag))
+			}
 			continue
 		}
 		data, err := o.readFile(file.name)
@@ -70,20 +76,20 @@ func (o *options) runLint(ctx context.Context, l *lintOptions) error {
 		read++
 	}
 	switch {
-	case l.local && read == 0:
-		return errors.New("--local reads only files: give --aks or --quota")
-	case l.local:
-		skip("the cluster and the scheduler", errors.New("--local"))
-	case !o.lintCluster(ctx, facts, skip) && read == 0:
+	case flags.local && read == 0:
+		return errors.New("--local reads only files: give --aks, --quota or --filename")
+	case flags.local:
+		l.skip("the cluster and the scheduler", errors.New("--local"))
+		l.addWorkloads(nil)
+	case !l.readCluster(ctx) && read == 0:
 		return fmt.Errorf("nothing could be checked: %s", strings.Join(report.NotChecked, "; "))
 	}
-	skip("workloads, and the right to set the gate taint", errors.New("run pool-priority-controller preflight"))
-	if facts.View == nil && facts.Quota != nil {
-		skip("whether the budgets are below the quota", errors.New("the configuration is not known"))
+	if l.Pools.Len() == 0 && l.Quota != nil {
+		l.skip("whether the budgets are below the quota", errors.New("the configuration is not known"))
 	}
-	report.Findings = append(report.Findings, lint.Check(facts)...)
-	if facts.AKS != nil {
-		v1, v2 := facts.AKS.VirtualNodes()
+	report.Findings = append(report.Findings, lint.Check(&l.Facts)...)
+	if l.AKS != nil {
+		v1, v2 := l.AKS.VirtualNodes()
 		report.VirtualNodeV1, report.VirtualNodeV2 = v1.String(), v2.String()
 	}
 	var codes []string
@@ -106,40 +112,50 @@ func (o *options) readFile(name string) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// lintCluster adds the facts that the cluster has. It reports whether it could read any.
-func (o *options) lintCluster(ctx context.Context, facts *lint.Facts, skip func(string, error)) bool {
-	c, err := o.connect()
+// readCluster adds the facts that the cluster has. It reports whether it could read any.
+func (l *linter) readCluster(ctx context.Context) bool {
+	c, err := l.connect()
 	if err != nil {
-		skip("the cluster", err)
+		l.skip("the cluster", err)
 		return false
 	}
 	server, err := c.client.Discovery().ServerVersion()
 	if err != nil {
-		skip("the cluster", c.plainly("get its version", err))
+		l.skip("the cluster", c.plainly("get its version", err))
 		return false
 	}
-	facts.Server = version.Supported(server)
-	p, err := c.published(ctx)
-	if err != nil {
-		skip("the pools", err)
-		return true
+	l.Server = version.Supported(server)
+	if l.config == nil {
+		if l.published, err = c.published(ctx); err != nil {
+			l.skip("the pools, workloads, and the gate taint", fmt.Errorf("%w. Before an installation, give --filename", err))
+			return true
+		}
+		l.readPublished(ctx, c)
 	}
-	facts.Pools, facts.View, facts.Problems = p.pools, &p.view.Capacity, append(p.notes(c.now()), p.view.Problems...)
+	l.readNodes(ctx, c)
+	l.readWorkloads(ctx, c)
+	return true
+}
+
+// readPublished adds the facts that the running scheduler published, and those of its autoscalers.
+func (l *linter) readPublished(ctx context.Context, c *cluster) {
+	p := l.published
+	l.Pools, l.View, l.Problems = p.pools, &p.view.Capacity, append(p.notes(c.now()), p.view.Problems...)
+	l.Scheduler, l.Tenants, l.GatesNodes = p.view.SchedulerName, p.view.Args.Tenants, *p.view.Args.GateTaint
 	groups := p.growing()
 	nodePools, err := c.nodePools(ctx, groups)
 	if err != nil {
-		skip("the NodePools, and the order in which pools grow", err)
-		return true
+		l.skip("the NodePools, and the order in which pools grow", err)
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodePools)) {
 		if len(nodePools[name].Spec.Limits) == 0 {
-			facts.Unlimited = append(facts.Unlimited, name)
+			l.Unlimited = append(l.Unlimited, name)
 		}
 	}
-	if facts.Disorder, err = c.disorder(ctx, p, groups, nodePools); err != nil {
-		skip("the order in which pools grow", err)
+	if l.Disorder, err = c.disorder(ctx, p, groups, nodePools); err != nil {
+		l.skip("the order in which pools grow", err)
 	}
-	return true
 }
 
 // write writes the report for people.

@@ -1,13 +1,22 @@
 package cli
 
 import (
+	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/test/must"
@@ -62,5 +71,113 @@ func TestLintKarpenter(t *testing.T) {
 	s.putNodePool("default", map[string]any{"limits": map[string]any{"cpu": "100"}})
 	if got := s.run("lint"); !strings.Contains(got, "Found no problem") {
 		t.Error(got)
+	}
+}
+
+// TestLintWorkloads: lint finds the workloads of the cluster, of a file, and those that a configuration would affect
+// before it is installed. Pods count for the Deployment or the CronJob that they belong to.
+func TestLintWorkloads(t *testing.T) {
+	const name = "pool-priority-scheduler"
+	yes := true
+	owned := func(o metav1.ObjectMeta, version, kind, by string) metav1.ObjectMeta {
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: by, Controller: &yes}}
+		return o
+	}
+	of := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	template := func(image string, change ...func(*corev1.PodTemplateSpec)) corev1.PodTemplateSpec {
+		t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{SchedulerName: name, Containers: []corev1.Container{{Name: "c", Image: image}}}}
+		for _, c := range change {
+			c(&t)
+		}
+		return t
+	}
+	deployment := func(name string, t corev1.PodTemplateSpec) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: of(name), Spec: appsv1.DeploymentSpec{Template: t, Selector: &metav1.LabelSelector{MatchLabels: t.Labels}}}
+	}
+	pod := func(o metav1.ObjectMeta, t corev1.PodTemplateSpec, node string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: o, Spec: t.Spec}
+		p.Spec.NodeName, p.CreationTimestamp = node, metav1.NewTime(date.Add(-time.Hour))
+		return p
+	}
+	web := template("shop.azurecr.io/web:1")
+	elsewhere := template("nginx", func(t *corev1.PodTemplateSpec) {
+		t.Spec.SchedulerName, t.Spec.Tolerations = corev1.DefaultSchedulerName, []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists}}
+	})
+	misspelt := template("nginx", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "pool-priorty" })
+	s := newServer(t,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.ServiceAccount{ObjectMeta: of("default")},
+		&corev1.ServiceAccount{ObjectMeta: of("puller"), ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}}},
+		&networkingv1.NetworkPolicy{ObjectMeta: of("deny")},
+		deployment("web", web), &appsv1.ReplicaSet{ObjectMeta: owned(of("web-1"), "apps/v1", "Deployment", "web"), Spec: appsv1.ReplicaSetSpec{Template: web}},
+		pod(owned(of("web-1-a"), "apps/v1", "ReplicaSet", "web-1"), web, "virtual"), pod(owned(of("web-1-b"), "apps/v1", "ReplicaSet", "web-1"), web, "vm"),
+		deployment("puller", template("shop.azurecr.io/web:1", func(t *corev1.PodTemplateSpec) { t.Spec.ServiceAccountName, t.Labels = "puller", nil })),
+		deployment("privileged", template("nginx", func(t *corev1.PodTemplateSpec) {
+			t.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+		})),
+		&batchv1.CronJob{ObjectMeta: of("nightly"), Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: elsewhere}}}},
+		&batchv1.Job{ObjectMeta: owned(of("nightly-1"), "batch/v1", "CronJob", "nightly"), Spec: batchv1.JobSpec{Template: elsewhere}},
+		pod(owned(of("nightly-1-a"), "batch/v1", "Job", "nightly-1"), elsewhere, "virtual-node-aci-linux"),
+		pod(owned(of("custom-a"), "argoproj.io/v1alpha1", "Rollout", "custom"), misspelt, ""),
+	)
+	w := full(t)
+	for _, n := range w.nodes {
+		s.put(n)
+	}
+	config := must.ReadFile(t, "../../manifests/overlays/aks/config.yaml")
+	files := filepath.Join(t.TempDir(), "app.yaml")
+	written := deployment("new", web)
+	written.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
+	must.NoError(t, os.WriteFile(files, must.Get(yaml.Marshal(written))(t), 0o600))
+	plain := func(in string, args ...string) string {
+		return strings.ReplaceAll(s.runWith(in, args...), filepath.Dir(files)+"/", "")
+	}
+	before := plain(string(config), "lint", "-f", "-")
+	s.put(w.published(0))
+	after := plain("", "lint")
+	ofFile := plain("", "lint", "-f", files)
+	local := plain(string(must.ReadFile(t, files)), "lint", "-f", "-", "--local")
+	s.forbid("get /api/v1/serviceaccounts", "get /api/v1/nodes")
+	some := plain("", "lint", "-f", files)
+	s.forbid("get /apis/batch/v1/jobs")
+	none := plain("", "lint")
+	golden(t, "lint-workloads", strings.Join([]string{before, after, ofFile, local, some, none}, "\n"))
+}
+
+// TestLintGateTaint: the dry run acts as the controller's account. It acts as the user only if that account has no rights
+// or may not be impersonated.
+func TestLintGateTaint(t *testing.T) {
+	none := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "virtual", errors.New(`User "u" cannot patch resource "nodes" in API group "" at the cluster scope`))
+	impersonate := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "a", errors.New(`User "u" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "n"`))
+	policy := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Message: `admission webhook "w" denied the request: no`}}
+	const account = "system:serviceaccount:pool-priority-system:pool-priority-controller"
+	for _, tc := range []struct {
+		name         string
+		account, own *apierrors.StatusError
+		want         string // a part of the output; "": nothing about the taint
+	}{
+		{name: "let pass", own: policy},
+		{name: "denied by a policy", account: policy, want: "by a dry run, " + account + " may not put the gate taint on node virtual-node-aci-linux: "},
+		{name: "not installed", account: none, want: account + " has no rights yet, or you may not impersonate it"},
+		{name: "not to be acted as", account: impersonate, want: account + " has no rights yet, or you may not impersonate it"},
+		{name: "not installed, and denied by a policy", account: none, own: policy, want: "by a dry run, you may not put the gate taint on node virtual-node-aci-linux: "},
+		{name: "not installed, and one may only read", account: none, own: none, want: account + " has no rights yet"},
+		{name: "a webhook is down", account: apierrors.NewInternalError(errors.New("failed calling webhook")), want: "whether nodes can get the gate taint: Internal error"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := full(t)
+			s := newServer(t, w.published(0))
+			for _, n := range w.nodes {
+				s.put(n)
+			}
+			s.patched = func(as string) *apierrors.StatusError {
+				if as == account {
+					return tc.account
+				}
+				return tc.own
+			}
+			if got := s.run("lint"); strings.Contains(got, "ERROR") != strings.HasPrefix(tc.want, "by a dry run") || !strings.Contains(got, tc.want) || tc.want == "" && strings.Contains(got, "gate taint") {
+				t.Errorf("want %q:\n%s", tc.want, got)
+			}
+		})
 	}
 }

@@ -31,8 +31,9 @@ type server struct {
 
 	mu        sync.Mutex
 	now       time.Time
-	objects   map[string]runtime.Object // by their paths
-	forbidden []string                  // prefixes of "verb path"
+	objects   map[string]runtime.Object              // by their paths
+	forbidden []string                               // prefixes of "verb path"
+	patched   func(as string) *apierrors.StatusError // answers a patch by the impersonated user; nil lets it pass
 	asked     []string
 }
 
@@ -96,6 +97,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refused:
 		fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", fmt.Errorf("no right")))
+	case r.Method == http.MethodPatch && s.patched != nil && s.patched(r.Header.Get("Impersonate-User")) != nil:
+		fail(w, s.patched(r.Header.Get("Impersonate-User")))
 	case r.URL.Path == "/version":
 		answer(w, map[string]string{"major": "1", "minor": "35", "gitVersion": "v1.35.4"})
 	case found:
@@ -108,7 +111,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // resources are the resources that the server lists.
-var resources = []string{"pods", "nodes", "events", "configmaps", "deployments", "leases", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs", "networkpolicies"}
+var resources = []string{"pods", "nodes", "events", "configmaps", "deployments", "leases", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs", "networkpolicies", "namespaces", "serviceaccounts"}
 
 func (s *server) serveList(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
@@ -134,7 +137,7 @@ func (s *server) serveList(w http.ResponseWriter, r *http.Request) {
 }
 
 var listKinds = map[string]string{"pods": "PodList", "nodes": "NodeList", "events": "EventList", "configmaps": "ConfigMapList", "deployments": "DeploymentList", "leases": "LeaseList",
-	"replicasets": "ReplicaSetList", "statefulsets": "StatefulSetList", "daemonsets": "DaemonSetList", "jobs": "JobList", "cronjobs": "CronJobList", "networkpolicies": "NetworkPolicyList"}
+	"replicasets": "ReplicaSetList", "statefulsets": "StatefulSetList", "daemonsets": "DaemonSetList", "jobs": "JobList", "cronjobs": "CronJobList", "networkpolicies": "NetworkPolicyList", "namespaces": "NamespaceList", "serviceaccounts": "ServiceAccountList"}
 
 func nameOf(object runtime.Object) string {
 	m, _ := meta.Accessor(object)

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"poolpriority.dev/scheduler/pkg/backoff"
+	"poolpriority.dev/scheduler/pkg/denial"
 )
 
 const (
@@ -121,7 +122,7 @@ func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now 
 	}
 	what += fmt.Sprintf(". Another controller, an admission policy or a webhook undoes the change. Exempt the key %s in that component. The controller retries with a backoff of at most a minute", taint.Key)
 	if r.wants(node) {
-		what += ". Meanwhile, " + consequence
+		what += ". Meanwhile, " + denial.Consequence
 	}
 	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
 	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", Short(what))

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -182,7 +183,7 @@ func TestContestedRemoval(t *testing.T) {
 	if n := len(a.recorder.Events); n != 1 {
 		t.Fatalf("%d events, want one", n)
 	}
-	if event := <-a.recorder.Events; !strings.Contains(event, "was taken off 3 times and set again each time") || strings.Contains(event, consequence) {
+	if event := <-a.recorder.Events; !strings.Contains(event, "was taken off 3 times and set again each time") || strings.Contains(event, denial.Consequence) {
 		t.Errorf("the event says %q", event)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -78,7 +79,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	switch err := r.Write(ctx, node); {
-	case Denied(err):
+	case denial.Is(err):
 		return reconcile.Result{RequeueAfter: r.report(ctx, node, err)}, nil
 	case err != nil:
 		return NotWritten(err)

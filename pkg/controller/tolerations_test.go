@@ -42,7 +42,7 @@ func TestTolerations(t *testing.T) {
 		{"pending", "", runs, list(own), nil},
 		{"on a VM", "vm", runs, list(own), nil},
 		{"on a burst node", "virtual", runs, list(own), list(azure, gate)},
-		{"with what the preflight advises", "virtual", runs, list(advised, azure), nil},
+		{"with what lint advises", "virtual", runs, list(advised, azure), nil},
 		{"with one of them", "virtual", runs, list(azure), list(gate)},
 		{"with all of them", "virtual", runs, list(gate, azure), nil},
 		{"with one for everything", "virtual", runs, list(everything), nil},

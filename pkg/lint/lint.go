@@ -40,7 +40,8 @@ type Finding struct {
 type Facts struct {
 	// Server is version.Supported of the API server's version.
 	Server error
-	// Pools and View are the running scheduler's. Both are set, or none.
+	// Pools are the scheduler's. View is the running scheduler's, or has only the numbers of nodes. Without a cluster, it
+	// is nil.
 	Pools pool.List
 	View  *nodegroups.View
 	// Problems are what the scheduler published.
@@ -51,6 +52,17 @@ type Facts struct {
 	Unlimited []string
 	AKS       *AKS
 	Quota     *Quota
+
+	// Scheduler is the schedulerName of this scheduler's pods. Tenants, and GatesNodes, which is the field gateTaint, are
+	// its configuration's.
+	Scheduler           string
+	Tenants, GatesNodes bool
+	// Workloads are those of the cluster or of files.
+	Workloads []Workload
+	// BurstNodes are the nodes of burst pools.
+	BurstNodes []corev1.Node
+	// GateTaintDenied is why nodes cannot get the gate taint; empty if they can, or if that is not known.
+	GateTaintDenied string
 }
 
 // Check returns the findings, errors first.
@@ -81,6 +93,12 @@ func Check(f *Facts) []Finding {
 		add("NoLimits", Warning, "NodePool "+name, "docs/install.md#which-pool-grows-first", "set spec.limits",
 			"it has no limits, so it is never full: pods burst only after Karpenter wrote that it cannot place them")
 	}
+	if f.GateTaintDenied != "" {
+		add("GateTaintDenied", Error, "nodes", "docs/install.md#before", "", "%s", f.GateTaintDenied)
+	}
+	for i := range f.Workloads {
+		f.checkWorkload(&f.Workloads[i], add)
+	}
 	order := []Severity{Error, Warning, Info}
 	slices.SortStableFunc(found, func(a, b Finding) int { return slices.Index(order, a.Severity) - slices.Index(order, b.Severity) })
 	return found
@@ -90,9 +108,12 @@ type adder func(code string, severity Severity, object, see, remedy, format stri
 
 // checkPool checks the pool with index i.
 func (f *Facts) checkPool(i int, add adder) {
-	p, state, object := f.Pools.At(i), &f.View.Pools[i], "pool "+f.Pools.At(i).Name
+	p, state, object := f.Pools.At(i), &nodegroups.Pool{}, "pool "+f.Pools.At(i).Name
+	if f.View != nil {
+		state = &f.View.Pools[i]
+	}
 	isNamed := func(g nodegroups.Group) bool { return g.Name != "" }
-	if state.Nodes == 0 && p.Karpenter == nil && !slices.ContainsFunc(state.Groups, isNamed) {
+	if f.View != nil && state.Nodes == 0 && p.Karpenter == nil && !slices.ContainsFunc(state.Groups, isNamed) {
 		add("EmptyPool", Warning, object, "docs/troubleshooting.md", "compare the pool's nodeSelector with kubectl get nodes --show-labels", "its nodeSelector matches no node, and no node group is known that may get such nodes")
 	}
 	if f.Pools.IsBurst(i) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/must"
@@ -36,6 +37,12 @@ func healthy(t *testing.T, source configv1.Pool, change func(*configv1.PoolPrior
 		f.View.Pools = append(f.View.Pools, nodegroups.Pool{Nodes: 1})
 	}
 	f.AKS = must.Get(ParseAKS(must.ReadFile(t, "testdata/aks.json")))(t)
+	f.Scheduler, f.GatesNodes = "pool-priority-scheduler", true
+	f.BurstNodes = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"mode": "aci"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+		{Key: azure, Value: "azure", Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, // it will be ready again
+		f.Pools.GateTaint(),
+	}}}}
 	f.Quota = must.Get(ParseQuota(must.ReadFile(t, "testdata/usages.json")))(t)
 	return f
 }
@@ -87,6 +94,56 @@ func TestCheck(t *testing.T) {
 		{name: "what the scheduler found", source: autoscaler, facts: func(f *Facts) { f.Problems = []string{"pool user: no status"} }, want: "Problem Warning scheduler", says: "no status"},
 		{name: "order of growth", source: autoscaler, facts: func(f *Facts) { f.Disorder = []string{"system grows first"} }, want: "ExpanderOrder Warning autoscaler", says: "system grows first"},
 		{name: "a NodePool without limits", source: autoscaler, facts: func(f *Facts) { f.Unlimited = []string{"default"} }, want: "NoLimits Warning NodePool default", says: "never full"},
+		{name: "a denied taint", source: autoscaler, facts: func(f *Facts) { f.GateTaintDenied = "a policy denies it" }, want: "GateTaintDenied Error nodes", says: "a policy denies it"},
+		{name: "before an installation, without a cluster", source: autoscaler, facts: func(f *Facts) { f.View = nil }},
+
+		{name: "workloads without a problem", source: autoscaler, facts: func(f *Facts) {
+			f.Workloads = []Workload{
+				workload(nil), workload(func(w *Workload) { w.Ours, w.Pods = true, 3 }),
+				workload(func(w *Workload) { // it may run on VMs only
+					w.Template.Spec.Tolerations, w.Template.Spec.NodeSelector = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, map[string]string{"mode": "user"}
+				}),
+				workload(func(w *Workload) { // an agent
+					w.Kind, w.Template.Spec.Tolerations = "DaemonSet", []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+				}),
+				workload(func(w *Workload) { // evictions only
+					w.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+				}),
+				workload(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure, configv1.GateTaintKey) }),
+				workload(func(w *Workload) { // it loses what the pool's configuration allows to lose
+					w.Ours, w.Lost = true, gate.Lost{}
+				}),
+				workload(func(w *Workload) { w.ByNamespace, w.Ours, w.Pods = true, true, 2 }),
+			}
+		}},
+		{name: "tolerates the virtual node", source: autoscaler, facts: with(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure) }), want: "LockedOut Error Deployment shop/web", says: "but not once they have the gate taint"},
+		{name: "without gate taint", source: autoscaler, facts: func(f *Facts) {
+			with(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure) })(f)
+			f.GatesNodes = false
+		}},
+		{name: "has pods there, whatever it tolerates now", source: autoscaler, facts: with(func(w *Workload) { w.OnBurst = 2 }), want: "LockedOut Error Deployment shop/web", says: "has 2 pod(s) on burst nodes"},
+		{name: "tolerates everything", source: autoscaler, facts: with(func(w *Workload) {
+			w.Ours, w.Template.Spec.Tolerations = true, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}),
+			want: "ToleratesEverything Error Deployment shop/web", says: "adds no node"},
+		{name: "tolerates everything, before there is a burst node", source: autoscaler, facts: func(f *Facts) {
+			with(func(w *Workload) {
+				w.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			})(f)
+			f.BurstNodes = nil
+		}, want: "ToleratesEverything Error Deployment shop/web", says: "adds no node"},
+		{name: "a privileged pod", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.CannotBurst = true, "Privileged, it is privileged" }), want: "CannotBurst Info Deployment shop/web", says: "always wait for a VM: Privileged"},
+		{name: "a NetworkPolicy", source: autoscaler, facts: with(func(w *Workload) {
+			w.Ours, w.Pods, w.Lost = true, 3, gate.Lost{configv1.LossNetworkPolicy: "the NetworkPolicy deny"}
+		}),
+			want: "RunsDifferently Info Deployment shop/web", says: "in pool aci, its 3 pod(s) run without the NetworkPolicy deny"},
+		{name: "a private image", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" }), want: "NoPullSecret Warning Deployment shop/web", says: "shop.azurecr.io/web:1"},
+		{name: "a misspelt scheduler", source: autoscaler, facts: with(func(w *Workload) { w.Ignored, w.Template.Spec.SchedulerName = 2, "pool-priority" }), want: "UnknownScheduler Error Deployment shop/web",
+			says: "nobody runs a scheduler pool-priority"},
+		{name: "an annotation without the scheduler", source: autoscaler, facts: with(func(w *Workload) { w.Template.Annotations = map[string]string{pool.BurstAnnotation: "Never"} }),
+			want: "NotOptedIn Warning Deployment shop/web", says: "another schedulerName"},
+		{name: "pods older than the namespace's label", source: autoscaler, facts: with(func(w *Workload) { w.ByNamespace, w.Ours, w.OtherScheduler = true, true, 2 }),
+			want: "NotOptedIn Info Deployment shop/web", says: "2 of its pod(s) have another scheduler"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := healthy(t, tc.source, tc.args)
@@ -105,6 +162,28 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+const azure = "virtual-kubelet.io/provider"
+
+func tolerates(keys ...string) (tolerations []corev1.Toleration) {
+	for _, key := range keys {
+		tolerations = append(tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})
+	}
+	return tolerations
+}
+
+func workload(change func(*Workload)) Workload {
+	w := Workload{Kind: "Deployment", Namespace: "shop", Name: "web"}
+	if change != nil {
+		change(&w)
+	}
+	return w
+}
+
+// with adds a workload to the facts.
+func with(change func(*Workload)) func(*Facts) {
+	return func(f *Facts) { f.Workloads = []Workload{workload(change)} }
 }
 
 // TestOrder: errors come first, then warnings.

@@ -17,7 +17,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestHelm: the preflight finds the workloads that the gate taint would lock out. In a namespace of its own, an upgrade
+// TestHelm: lint finds the workloads that the gate taint would lock out. In a namespace of its own, an upgrade
 // to a wrong configuration, an upgrade to a changed one and a rollback leave no gap in scheduling. helm uninstall
 // leaves no objects.
 func TestHelm(t *testing.T) {
@@ -26,12 +26,12 @@ func TestHelm(t *testing.T) {
 	pinned := suite.Deployment("pinned", 1, "1m", small, suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
 	pinned.Spec.Template.Spec.SchedulerName = ""
 	e.Create(pinned)
-	said := e.preflight(true)
+	said := e.lint(true)
 	if !strings.Contains(said, "pinned") {
-		t.Errorf("the preflight does not mention the Deployment that is pinned to the virtual node:\n%s", said)
+		t.Errorf("lint does not mention the Deployment that is pinned to the virtual node:\n%s", said)
 	}
 	e.gone("pinned")
-	e.preflight(false)
+	e.lint(false)
 
 	e.kubectl("create", "namespace", mine)
 	e.kubectl("-n", mine, "wait", "--for=create", "--timeout=30s", "configmap/kube-root-ca.crt", "serviceaccount/default")
@@ -110,17 +110,16 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// preflight runs the preflight with the configuration of the kind overlay. It must end with status 1 if finds is set,
-// and else with 0.
-func (e *env) preflight(finds bool) string {
+// lint runs lint with the configuration of the kind overlay. It must end with status 1 if finds is set, and else with 0.
+func (e *env) lint(finds bool) string {
 	e.Helper()
 	config := root + "/manifests/overlays/kind/config.yaml"
 	if !finds {
-		return e.must(filepath.Join(*bin, "pool-priority-controller"), "preflight", "--config="+config)
+		return e.must(filepath.Join(*bin, "kubectl-pools"), "lint", "--filename="+config)
 	}
-	out := e.run("../pool-priority-controller", "preflight", "--config="+config)
+	out := e.run("../kubectl-pools", "lint", "--filename="+config)
 	if !strings.Contains(out, "exit status 1") {
-		e.Errorf("the preflight ends without complaint:\n%s", out)
+		e.Errorf("lint ends without complaint:\n%s", out)
 	}
 	return out
 }

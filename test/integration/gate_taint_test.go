@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,17 +152,12 @@ func TestGateTaintIsKept(t *testing.T) {
 	}
 }
 
-// TestPreflight: the preflight lists the workloads that the gate taint affects, and changes nothing.
-func TestPreflight(t *testing.T) {
+// TestLint: before an installation, lint lists the workloads that the gate taint affects, and changes nothing.
+func TestLint(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	run := func() (string, error) {
-		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
-		return string(out), err
-	}
-	clean, err := run()
-	if err != nil {
-		t.Fatalf("%v: %s", err, clean)
+	if clean := e.pools("lint", "--filename="+aksConfig); strings.Contains(clean, "exit status") {
+		t.Fatal(clean)
 	}
 	e.Create(suite.Deployment("ours", 1, "100m", suite.ToleratesVirtualNode))
 	must.Do(t)(e.Client.NetworkingV1().NetworkPolicies(namespace).Create(e.ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}, metav1.CreateOptions{}))
@@ -173,29 +167,26 @@ func TestPreflight(t *testing.T) {
 	e.Create(suite.Deployment("everything", 1, "100m", func(t *corev1.PodTemplateSpec) {
 		t.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	}))
-	out, err := run()
-	if err == nil {
-		t.Error("it ended with status 0")
-	}
+	out := e.pools("lint", "--filename="+aksConfig)
 	for _, want := range []string{
-		"Nodes of burst pools: " + devcluster.VirtualNodeName,
-		"lock out: 1\n  Deployment default/pinned\n    can run on burst nodes now",
-		"tolerate every taint: 1\n  Deployment default/everything\n",
-		"lose protections in burst pools: 2\n  Deployment default/everything\n    in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n  Deployment default/ours\n    in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
-		"a dry run shows that you may put it on node " + devcluster.VirtualNodeName + ". It is unknown whether system:serviceaccount:pool-priority-system:pool-priority-controller may do so",
-		"check 2 workload(s) before",
+		"ERROR    LockedOut: Deployment default/pinned\n         it can run on burst nodes now",
+		"ERROR    ToleratesEverything: Deployment default/everything\n",
+		"INFO     RunsDifferently: Deployment default/everything\n         in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
+		"INFO     RunsDifferently: Deployment default/ours\n         in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
+		"system:serviceaccount:pool-priority-system:pool-priority-controller has no rights yet, or you may not impersonate it",
+		"(exit status 1)",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
 	}
 	if e.isGated() {
-		t.Error("the preflight tainted the virtual node")
+		t.Error("lint tainted the virtual node")
 	}
 }
 
 // TestGateTaintDenied: if an admission policy denies the controller to set the gate taint, as AKS's deployment
-// safeguards may, the preflight, the controller and the scheduler report it. The controller sets the taint once the
+// safeguards may, lint, the controller and the scheduler report it. The controller sets the taint once the
 // policy is gone.
 func TestGateTaintDenied(t *testing.T) {
 	t.Parallel()
@@ -205,10 +196,10 @@ func TestGateTaintDenied(t *testing.T) {
 	must.NoError(t, e.Apply(e.ctx, e.rbac))
 	account := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
 	e.Eventually(30*time.Second, func() string { // the policy takes effect after a while
-		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
-		for _, want := range []string{account + " may not put it on node " + devcluster.VirtualNodeName, "nodes are edited by their pool", "exempt the controller's ServiceAccount", "the gate taint cannot be put on nodes"} {
-			if err == nil || !strings.Contains(string(out), want) {
-				return fmt.Sprintf("no %q, %v: %s", want, err, out)
+		out := e.pools("lint", "--filename="+aksConfig)
+		for _, want := range []string{account + " may not put the gate taint on node " + devcluster.VirtualNodeName, "nodes are edited by their pool", "exempt the controller's ServiceAccount", "ERROR    GateTaintDenied", "(exit status 1)"} {
+			if !strings.Contains(out, want) {
+				return fmt.Sprintf("no %q: %s", want, out)
 			}
 		}
 		return ""

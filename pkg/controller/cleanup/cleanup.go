@@ -24,6 +24,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -128,7 +129,7 @@ func (f *found) result(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Some pods on burst nodes keep their annotations, because a change of a pod before it starts might lose the pod. The annotations do no harm", "pods", f.starting)
 	}
 	err := errors.Join(f.errs...)
-	if f.nodes+f.pods+f.objects == 0 || controller.Denied(err) {
+	if f.nodes+f.pods+f.objects == 0 || denial.Is(err) {
 		return err
 	}
 	return errors.Join(err, fmt.Errorf("what was removed comes back: the gate taint on %d node(s), annotations on %d pod(s), %d lease(s) and ConfigMap(s). If a scheduler or a controller still runs, remove it first",

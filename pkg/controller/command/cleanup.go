@@ -21,7 +21,7 @@ that the controller added: the API server does not allow their removal. The comm
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var err error
-			if c.Client, err = newClient("", cleanupRate); err != nil {
+			if c.Client, err = newClient(cleanupRate); err != nil {
 				return err
 			}
 			c.Namespace = o.namespace

@@ -58,8 +58,6 @@ const (
 	// cleanupRate is the maximum number of requests per second of the command cleanup. The rate is high because the
 	// command may have to patch every pod of a large cluster.
 	cleanupRate = 500
-	// preflightRate is the maximum number of requests per second of the command preflight.
-	preflightRate = 20
 )
 
 var errNoConfig = errors.New("--config is required: name the scheduler's configuration file")
@@ -87,7 +85,7 @@ func New() *cobra.Command {
 			return run(ctrl.SetupSignalHandler(), o)
 		},
 	}
-	command.AddCommand(newPreflight(&o), newCleanup(&o))
+	command.AddCommand(newCleanup(&o))
 	fs := command.Flags()
 	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
 	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; default: the controller pod's namespace")
@@ -255,14 +253,12 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for the commands preflight and cleanup. rate is the maximum number of
-// requests per second. If user is not empty, the client impersonates that user.
-func newClient(user string, rate float32) (client.Client, error) {
+// newClient returns a client without a cache, for the command cleanup. rate is the maximum number of requests per second.
+func newClient(rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's address: %w", err)
 	}
-	restConfig.Impersonate.UserName = user
 	restConfig.QPS, restConfig.Burst = rate, int(rate)
 	c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {

@@ -1,4 +1,4 @@
-package preflight
+package lint
 
 import (
 	"bufio"
@@ -18,10 +18,10 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Source is a scheduler configuration and the ServiceAccount of the controller that uses the configuration.
-type Source struct {
-	// Config is the KubeSchedulerConfiguration.
-	Config []byte
+// Config is a scheduler configuration and the ServiceAccount of the controller that uses the configuration.
+type Config struct {
+	// Text is the KubeSchedulerConfiguration.
+	Text []byte
 	// Namespace and ServiceAccount are the controller's. They are empty if the YAML has no pod template of the
 	// controller.
 	Namespace, ServiceAccount string
@@ -32,12 +32,12 @@ const (
 	controllerName = "pool-priority-controller"
 )
 
-// Find finds the scheduler's configuration in YAML. The configuration may be a document of its own, a value in a
-// ConfigMap, or the annotation configv1.ConfigAnnotation of a pod or pod template. So Find accepts Deployments that
-// Helm or kustomize rendered, or that the API server returned. The YAML may have several documents and lists. Find
-// ignores unrelated objects.
-func Find(data []byte) (*Source, error) {
-	f := found{source: &Source{}}
+// FindConfig finds the scheduler's configuration in YAML. The configuration may be a document of its own, a value in a
+// ConfigMap, or the annotation configv1.ConfigAnnotation of a pod or pod template. So FindConfig accepts Deployments that
+// Helm or kustomize rendered, or that the API server returned. The YAML may have several documents and lists. FindConfig
+// ignores unrelated objects. If there is no configuration, it returns nil.
+func FindConfig(data []byte) (*Config, error) {
+	f := found{config: &Config{}}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		text, err := documents.Read()
@@ -54,24 +54,24 @@ func Find(data []byte) (*Source, error) {
 	}
 	switch {
 	case len(f.names) == 0:
-		return nil, fmt.Errorf("it has no configuration: no %s, no ConfigMap with one, and no pod or pod template with the annotation %s", configKind, configv1.ConfigAnnotation)
+		return nil, nil
 	case f.differ:
 		return nil, fmt.Errorf("%s have different configurations: pass only one of them", strings.Join(f.names, ", "))
 	}
-	return f.source, nil
+	return f.config, nil
 }
 
-// found collects the configurations that Find finds.
+// found collects the configurations that FindConfig finds.
 type found struct {
-	source *Source
-	names  []string // the objects in which Find found a configuration
+	config *Config
+	names  []string // the objects in which FindConfig found a configuration
 	differ bool
 }
 
-func (f *found) add(name string, config []byte) {
-	f.differ = f.differ || len(f.names) > 0 && !bytes.Equal(bytes.TrimSpace(f.source.Config), bytes.TrimSpace(config))
+func (f *found) add(name string, text []byte) {
+	f.differ = f.differ || len(f.names) > 0 && !bytes.Equal(bytes.TrimSpace(f.config.Text), bytes.TrimSpace(text))
 	f.names = append(f.names, name)
-	f.source.Config = config
+	f.config.Text = text
 }
 
 // check searches an object for a configuration. text is the document that the object was read from, or nil for an item
@@ -110,8 +110,8 @@ func (f *found) checkPod(name, namespace string, pod map[string]any) {
 	f.add(name, []byte(config))
 	containers, _, _ := unstructured.NestedSlice(pod, "spec", "containers")
 	if slices.ContainsFunc(containers, runsController) {
-		f.source.Namespace = namespace
-		f.source.ServiceAccount, _, _ = unstructured.NestedString(pod, "spec", "serviceAccountName")
+		f.config.Namespace = namespace
+		f.config.ServiceAccount, _, _ = unstructured.NestedString(pod, "spec", "serviceAccountName")
 	}
 }
 

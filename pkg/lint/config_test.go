@@ -1,4 +1,4 @@
-package preflight
+package lint
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestFind: Find finds the configuration in every form in which users have it. If there is none, the error says why.
-func TestFind(t *testing.T) {
+// TestFindConfig: FindConfig finds the configuration in every form in which users have it. If there is none, the error says why.
+func TestFindConfig(t *testing.T) {
 	const config = "# Ours.\napiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: []\n"
 	indented := func(text string, n int) string {
 		return strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+strings.Repeat(" ", n))
@@ -36,6 +36,7 @@ spec:
 		"\nspec: {serviceAccountName: c, containers: [{name: c, command: [/pool-priority-controller]}]}\n"
 	for _, tc := range []struct {
 		name, data, account, wrong string
+		none                       bool
 	}{
 		{name: "a file", data: config},
 		{name: "a ConfigMap", data: configMap},
@@ -44,13 +45,13 @@ spec:
 		{name: "a pod", data: pod, account: "mine:c"},
 		{name: "all that is rendered", data: "# Source: a\n" + custom + separator + scheduler + separator + controller + separator, account: "mine:c"},
 		{name: "a list", data: list, account: "mine:c"},
-		{name: "nothing of it", data: custom, wrong: "it has no configuration"},
-		{name: "nothing at all", data: "", wrong: "it has no configuration"},
+		{name: "nothing of it", data: custom, none: true},
+		{name: "nothing at all", data: "", none: true},
 		{name: "two that differ", data: scheduler + separator + deployment("d", "", config+"# x\n"), wrong: "Deployment s, Deployment d have different configurations"},
 		{name: "no YAML", data: "a: b: c", wrong: "reading a document"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			source, err := Find([]byte(tc.data))
+			source, err := FindConfig([]byte(tc.data))
 			if tc.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wrong) {
 					t.Errorf("error %v, want %q", err, tc.wrong)
@@ -58,12 +59,18 @@ spec:
 				return
 			}
 			must.NoError(t, err)
+			if tc.none {
+				if source != nil {
+					t.Errorf("found %q", source.Text)
+				}
+				return
+			}
 			account := ""
 			if source.Namespace != "" || source.ServiceAccount != "" {
 				account = source.Namespace + ":" + source.ServiceAccount
 			}
-			if string(source.Config) != config || account != tc.account {
-				t.Errorf("found %q of %q, want %q of %q", source.Config, account, config, tc.account)
+			if string(source.Text) != config || account != tc.account {
+				t.Errorf("found %q of %q, want %q of %q", source.Text, account, config, tc.account)
 			}
 		})
 	}

@@ -1,0 +1,116 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// SchedulerLabel is the label of namespaces whose pods get the scheduler in its value, by the component opt-in.
+const SchedulerLabel = "poolpriority.dev/scheduler"
+
+// Workload is an object that creates pods, or a pod without a controller.
+type Workload struct {
+	Kind, Namespace, Name string
+	Template              corev1.PodTemplateSpec
+	// Pods is the number of the workload's pods, OnBurst of those on nodes of burst pools, OtherScheduler of those with
+	// another schedulerName than this scheduler's, and Ignored of those for which no scheduler has written a condition
+	// for a minute.
+	Pods, OnBurst, OtherScheduler, Ignored int
+	// Ours is set if this scheduler schedules new pods of the workload. ByNamespace is set if the reason is a label of the
+	// namespace.
+	Ours, ByNamespace bool
+	// CannotBurst is why no burst pool can run the workload's pods: a code and a sentence. It is empty if one can, or if
+	// that is not known.
+	CannotBurst string
+	// Lost has the protections that the pods have on VMs.
+	Lost gate.Lost
+	// Unauthorized is an image of Azure Container Registry that the pods have no pull secret for; empty if there is none.
+	Unauthorized string
+}
+
+func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
+
+// checkWorkload checks the workload.
+func (f *Facts) checkWorkload(w *Workload, add adder) {
+	object := w.String()
+	gateTaint := f.Pools.GateTaint()
+	tolerations := w.Template.Spec.Tolerations
+	selects := w.OnBurst > 0 || slices.ContainsFunc(f.BurstNodes, func(n corev1.Node) bool { return w.mayRunOn(&n) })
+	switch {
+	case w.Ignored > 0 && !w.Ours:
+		add("UnknownScheduler", Error, object, "docs/troubleshooting.md", "correct schedulerName; this scheduler's is "+f.Scheduler,
+			"it has %d pod(s) that no scheduler has looked at: nobody runs a scheduler %s", w.Ignored, w.Template.Spec.SchedulerName)
+	case w.ByNamespace && w.OtherScheduler > 0:
+		add("NotOptedIn", Info, object, "docs/migration.md", "kubectl rollout restart, or wait until its pods are replaced; if new pods are the same, the policy of the component opt-in is not installed",
+			"its namespace has the label %s, but %d of its pod(s) have another scheduler", SchedulerLabel, w.OtherScheduler)
+	case !w.Ours && w.Template.Annotations[pool.BurstAnnotation] != "":
+		add("NotOptedIn", Warning, object, "docs/migration.md", "set schedulerName: "+f.Scheduler, "it has the annotation %s, but another schedulerName", pool.BurstAnnotation)
+	}
+	if toleratesAll(tolerations) && w.Kind != "DaemonSet" && (selects || len(f.BurstNodes) == 0) { // autoscalers add no node for a DaemonSet
+		add("ToleratesEverything", Error, object, "docs/security.md", "tolerate the taints by their keys",
+			"it tolerates every taint, including the gate taint: an autoscaler computes that its pending pods fit a burst node, and adds no node for them")
+	}
+	if w.Ours {
+		f.checkOurs(w, add)
+		return
+	}
+	if f.GatesNodes && selects && !corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, &gateTaint, true) {
+		message := "it can run on burst nodes now, but not once they have the gate taint"
+		if w.OnBurst > 0 {
+			message = fmt.Sprintf("it has %d pod(s) on burst nodes: these keep running, but new pods cannot run there once the nodes have the gate taint", w.OnBurst)
+		}
+		add("LockedOut", Error, object, "docs/migration.md", "if it is meant for burst nodes, select them by nodeSelector and tolerate {key: "+configv1.GateTaintKey+
+			", operator: Exists, effect: NoSchedule}, or set schedulerName: "+f.Scheduler, "%s", message)
+	}
+}
+
+// checkOurs checks a workload of this scheduler.
+func (f *Facts) checkOurs(w *Workload, add adder) {
+	if !f.Pools.HasBurst() {
+		return
+	}
+	if w.CannotBurst != "" {
+		add("CannotBurst", Info, w.String(), "docs/reasons.md", "", "its pods always wait for a VM: %s", w.CannotBurst)
+		return
+	}
+	for i := range f.Pools.Burst() {
+		p := f.Pools.At(i)
+		if lost := w.Lost.In(p); len(lost) > 0 && !f.Tenants {
+			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, its %d pod(s) run without %s", p.Name, w.Pods, strings.Join(lost, " and "))
+		}
+		if p.OnACI() && w.Unauthorized != "" {
+			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",
+				"in pool %s, its image %s may not be pulled: Container Instances do not use the kubelet's identity, and there is no imagePullSecret", p.Name, w.Unauthorized)
+		}
+	}
+}
+
+func toleratesAll(tolerations []corev1.Toleration) bool {
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		return t.Key == "" && t.Operator == corev1.TolerationOpExists && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
+	})
+}
+
+// mayRunOn reports whether the workload's pods select the node and tolerate its taints. It ignores the gate taint,
+// taints with the effect PreferNoSchedule, and temporary taints (nodegroups.LastingTaints).
+func (w *Workload) mayRunOn(node *corev1.Node) bool {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
+	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
+		return false
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), nodegroups.LastingTaints(node.Spec.Taints), pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Key != configv1.GateTaintKey }, true)
+	return !untolerated
+}
