@@ -81,7 +81,7 @@ func TestGauges(t *testing.T) {
 	w.setStatus(1, 1)
 	w.Lead()
 	w.are(map[string]float64{
-		"pool_state{user,CanGrow}": 1, "pool_state{user,Growing}": 0, "pool_state{user,Full}": 0, "pool_state{user,Unknown}": 0,
+		"pool_state{user,CanGrow}": 1, "pool_state{user,Growing}": 0, "pool_state{user,Full}": 0, "pool_state{user,Unknown}": 0, "pool_assumed_full{user}": 0, "pool_assumed_full{aci}": -1, "oldest_hold_ratio{}": 0,
 		"pool_state{system,Full}": 1, "pool_state{aci,Full}": -1,
 		"pool_state_info{user,BelowMaxSize,CanGrow}": 1, "pool_state_info{system,Fixed,Full}": 1,
 		"pool_nodes_max{user}": 3, "pool_nodes_max{system}": 0, "pool_nodes_max{aci}": -1,

@@ -22,8 +22,7 @@ const (
 	root      = "../.."
 	rulesFile = root + "/manifests/components/alerts/rules.yaml"
 	runbooks  = root + "/docs/runbooks.md"
-	// site is the URL of the runbooks, to which an alert's name is added.
-	site = "https://poolpriority.dev/docs/runbooks.md#"
+	dashboard = root + "/manifests/components/dashboard/pool-priority.json"
 )
 
 var bin = flag.String("bin", root+"/bin", "directory with tools/promtool, which make prometheus unpacks")
@@ -152,9 +151,6 @@ func TestRunbooks(t *testing.T) {
 				t.Errorf("%s has the %s %q", r.Alert, name, text)
 			}
 		}
-		if got, want := r.Annotations["runbook_url"], site+strings.ToLower(r.Alert); got != want {
-			t.Errorf("%s has the runbook_url %s, want %s", r.Alert, got, want)
-		}
 		section, ok := sections[r.Alert]
 		if !ok {
 			t.Errorf("%s has no section %s", runbooks, r.Alert)
@@ -208,7 +204,7 @@ func unknown(t *testing.T, text string) []string {
 
 // TestMetricsExist: the binaries register all metrics that rules and documents name.
 func TestMetricsExist(t *testing.T) {
-	files := []string{rulesFile, root + "/README.md", "testdata/alerts.yaml"}
+	files := []string{rulesFile, dashboard, root + "/README.md", "testdata/alerts.yaml"}
 	for _, pattern := range []string{"/docs/*.md", "/manifests/*/*/*.yaml", "/charts/*/*.yaml", "/charts/*/templates/*"} {
 		found, err := filepath.Glob(root + pattern)
 		if err != nil || len(found) == 0 {

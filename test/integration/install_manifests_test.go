@@ -326,7 +326,7 @@ func testOptionalRights(t *testing.T, values func(string) string) {
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "pool-priority-of-mine" // it contains our name
-	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts", "tenants"} {
+	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts", "dashboard", "tenants"} {
 		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
 		if component != "" {
 			text += "components: [MANIFESTS/components/" + component + "]\n"

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,7 @@ var selectors = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+(
 
 // TestPrometheus runs the demo's load while Debian's Prometheus scrapes the scheduler and the controller, with the
 // token of a ServiceAccount that has the role for scrapers. Every metric that an alert selects exists. Prometheus can
-// evaluate every alert, and no alert fires.
+// evaluate every alert, and no alert fires. Every query of the dashboard has series.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
@@ -179,6 +180,7 @@ func TestPrometheus(t *testing.T) {
 	p.is(`pool_priority_build_info`, "1")
 	p.is(`pool_priority_server_tested`, "1")
 	p.haveSeries()
+	p.draw(root + "/manifests/components/dashboard/pool-priority.json")
 	p.quiet()
 	e.standby(config, token)
 	e.unauthorized(controller)
@@ -241,6 +243,35 @@ func (p *prometheus) haveSeries() {
 	}
 	if n < len(alerts) {
 		p.Errorf("%d selectors in %d alerts", n, len(alerts))
+	}
+}
+
+// draw waits until each query of the dashboard has series, except for pods that are held or that a provider refused.
+func (p *prometheus) draw(file string) {
+	p.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	must.NoError(p, json.Unmarshal(must.ReadFile(p, file), &dashboard))
+	variables := strings.NewReplacer("$cluster", ".*", "$namespace", ".*", "$__range", "5m", "$__rate_interval", "1m", "$cpu_price", "0.05", "$memory_price", "0.005")
+	n := 0
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			n++
+			expr := variables.Replace(target.Expr)
+			p.Eventually(90*time.Second, func() string {
+				if got, err := p.query(expr); err != nil || len(got) == 0 && !slices.Contains([]string{"Held pods by reason", "Refused pods by code"}, panel.Title) {
+					return fmt.Sprintf("%s: %s has no series (%v)", panel.Title, expr, err)
+				}
+				return ""
+			})
+		}
+	}
+	if n < 15 {
+		p.Errorf("%d queries", n)
 	}
 }
 

@@ -23,6 +23,7 @@ var (
 	stateGauge = gauge("pool_state", "1 for the current state of a regular pool (CanGrow, Growing, Full or Unknown), 0 for all other states.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the current state of a regular pool, with the code of the state's reason.", "pool", "state", "reason")
 	sinceGauge = gauge("pool_state_since_timestamp_seconds", "When a regular pool entered its state.", "pool")
+	assumedGauge = gauge("pool_assumed_full", "1 while a regular pool counts as full because its capacity has been unknown for unknownGrace, 0 otherwise.", "pool")
 	nodesGauge = gauge("pool_nodes", "Nodes of a pool, by condition: ready; starting (not ready, or with startup taints); upcoming (ordered and not created yet, "+
 		"for at most provisionGrace).", "pool", "condition")
 	nodesMaxGauge = gauge("pool_nodes_max", "Maximum number of nodes of a regular pool; absent if it is unlimited or unknown.", "pool")
@@ -44,12 +45,13 @@ var (
 	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool whose gate is closed for the pod.", "reason")
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is no such pod.")
+	holdRatioGauge = gauge("oldest_hold_ratio", "How long the held pod with the longest wait has been unschedulable, as a fraction of holdLimit. 0 if there is no such pod. Absent if holdLimit is 0.")
 	changeGauge = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
 )
 
 var allGauges = []*metrics.Desc{
-	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, burstCPUGauge, burstMemoryGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
-	oldestGauge, changeGauge,
+	stateGauge, infoGauge, sinceGauge, assumedGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, burstCPUGauge, burstMemoryGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
+	oldestGauge, holdRatioGauge, changeGauge,
 }
 
 func gauge(name, help string, labels ...string) *metrics.Desc {
@@ -100,17 +102,19 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	r := reading{Config: &p.config, view: p.config.View(), now: p.config.Clock.Now(), set: func(desc *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
 	}}
+	rule := r.Rule()
 	for i := range r.Pools.Regular() {
-		r.collectState(r.Pools.At(i).Name, &r.view.Pools[i])
+		name, p := r.Pools.At(i).Name, &r.view.Pools[i]
+		r.collectState(name, p)
+		r.set(assumedGauge, boolean(p.State == nodegroups.Unknown && r.now.Sub(p.Since) >= rule.UnknownGrace), name)
 	}
 	for i := range r.Pools.Len() {
 		r.collectNodes(r.Pools.At(i).Name, &r.view.Pools[i])
 	}
-	rule := r.Rule()
 	if r.Synced() {
 		r.collectUsage(&rule, c.labelOf)
 	}
-	r.collectHeld()
+	r.collectHeld(rule.HoldLimit)
 	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
 		r.set(overrideGauge, boolean(rule.Override.At(r.now) == said), string(said))
 	}
@@ -195,12 +199,19 @@ func (r *reading) collectResources(cores, bytes *metrics.Desc, name string, mill
 	}
 }
 
-func (r *reading) collectHeld() {
+func (r *reading) collectHeld(holdLimit time.Duration) {
 	by, first := r.Held.ByReason()
 	for _, reason := range gate.Reasons(gate.Kind.Closes) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))
+	var held time.Duration
+	if !first.IsZero() {
+		held = r.now.Sub(first)
+	}
+	if holdLimit > 0 {
+		r.set(holdRatioGauge, held.Seconds()/holdLimit.Seconds())
+	}
 }
 
 // seconds returns the time in Unix seconds, or 0 for a zero time.
