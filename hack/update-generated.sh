@@ -14,7 +14,7 @@ install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" ma
 for name in serviceaccount scheduler scheduler-volumes controller controller-write; do
   install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
-for name in karpenter return coscheduling viewer; do
+for name in karpenter return coscheduling viewer override; do
   install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
 for name in least-rights tenants; do

@@ -242,12 +242,13 @@ func TestChart(t *testing.T) {
 	if back["ClusterRole /pool-priority-controller:return"] == nil {
 		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
 	}
-	viewed := plain(t, helm(t, values(`viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-viewers}]`)))
+	viewed := plain(t, helm(t, values(`viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-viewers}]
+overriders: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-on-call}]`)))
 	for key := range plain(t, helm(t)) {
 		delete(viewed, key)
 	}
 	if diff := cmp.Diff(plain(t, render(t, "kubectl", "kustomize", "testdata/viewer-only")), viewed); diff != "" {
-		t.Errorf("components/viewer and the chart with viewers (-kustomize,+helm):\n%s", diff)
+		t.Errorf("components/viewer and override, and the chart with viewers and overriders (-kustomize,+helm):\n%s", diff)
 	}
 	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}\n"+
 		"tenants: true\n"+
@@ -326,7 +327,7 @@ func testOptionalRights(t *testing.T, values func(string) string) {
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "pool-priority-of-mine" // it contains our name
-	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts", "dashboard", "tenants"} {
+	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "override", "network-policy", "monitoring", "alerts", "dashboard", "tenants"} {
 		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
 		if component != "" {
 			text += "components: [MANIFESTS/components/" + component + "]\n"

@@ -31,7 +31,7 @@ var (
 	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool, the CPU that its provider bills and its budget limits.", "pool")
 	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool, the memory that its provider bills and its budget limits.", "pool")
 
-	burstCPUGauge    = gauge("burst_requests_cpu_cores", "CPU that the provider of a burst pool bills for the pods of a namespace. The first 200 namespaces since the start have series of their own, while they have pods there; all others together are other.", "pool", "namespace")
+	burstCPUGauge    = gauge("burst_requests_cpu_cores", "CPU that the provider of a burst pool bills for the pods of a namespace. The first 200 namespaces have series of their own, the others one: other.", "pool", "namespace")
 	burstMemoryGauge = gauge("burst_requests_memory_bytes", "Memory that the provider of a burst pool bills for the pods of a namespace, as pool_priority_burst_requests_cpu_cores counts it.", "pool", "namespace")
 
 	budgetPodsGauge   = gauge("pool_budget_pods", "Maximum number of pods in a burst pool; absent if it is unlimited.", "pool")
