@@ -73,9 +73,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		for _, pod := range pods {
-			if since, ok := last.Memory.Unschedulable[pod.UID]; ok {
-				g.held.Restore(pod.UID, since)
-			}
+			g.held.Restore(pod.UID, last.Memory.Unschedulable[pod.UID], last.Memory.Ignored[pod.UID])
 		}
 	}
 	g.held.Trust(now)

@@ -36,7 +36,8 @@ func (s *Status) Fit() *Status {
 		{"waits", func() int { return dropNewest(&v.Waits, excess, func(w Wait) time.Time { return w.Unschedulable }) }},
 		{"refusals", c.Memory.dropRefusals},
 		{"clocks", func() int {
-			return dropNewest(&c.Memory.Unschedulable, excess, func(t time.Time) time.Time { return t })
+			since := func(t time.Time) time.Time { return t }
+			return dropNewest(&c.Memory.Unschedulable, excess, since) + dropNewest(&c.Memory.Ignored, excess, since)
 		}},
 	} {
 		left := 0

@@ -160,6 +160,8 @@ type Memory struct {
 	// Unschedulable has the times since which pods have been unschedulable, by the pod's UID. It has only pods whose
 	// conditions do not show this time, for example because the pods had scheduling gates.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
+	// Ignored has the times at which autoscalers last ignored held pods, by the pod's UID.
+	Ignored map[types.UID]time.Time `json:"ignored,omitempty"`
 }
 
 // Override is the operator's override and the UID of its ConfigMap. The override may have expired.

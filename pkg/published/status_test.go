@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 					UnhealthySince: now, Nodes: 2, Newest: now, Removed: []int{0, 1}, Pool: "user", Seen: []nodegroups.NodeTemplate{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
 			}},
 			NodePools:     map[string]karpenter.Memory{"default": {Outages: []nodegroups.Outage{{From: now}}, Present: 1}},
-			Unschedulable: map[types.UID]time.Time{"u": now},
+			Unschedulable: map[types.UID]time.Time{"u": now}, Ignored: map[types.UID]time.Time{"u": now},
 			Override:      Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
 			BurstPools: map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now, Backoffs: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, HalfOpened: now,
 				Failures: []breaker.Failure{{UID: "a", Namespace: "ns", Cause: refusal.PoolError, Code: "HTTP429", Message: "slower\u0092\x7f\ufeff\uffff", Bound: now, At: now}}, Counted: []types.UID{"a"},

@@ -372,47 +372,59 @@ func (h *Pods) Count() int {
 // are rounded up to seconds. There are three groups of pods. The first group are held pods whose condition shows an
 // earlier time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second
 // group are pods that are not held and last failed for such a reason, for example a missing PVC. The PVC may appear
-// while no scheduler leads. The third group are members of gangs, but only those that last lacked resources.
-func (h *Pods) UnknownToAPI() map[types.UID]time.Time {
+// while no scheduler leads. The third group are members of gangs, but only those that last lacked resources. ignored has
+// when autoscalers last ignored held pods.
+func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	known := map[types.UID]time.Time{}
+	known, ignored = map[types.UID]time.Time{}, map[types.UID]time.Time{}
 	for uid, c := range h.clocks {
 		entry, publish := h.pods[uid], c.stopped != c.member // for a member of a gang: if it last lacked resources
+		if entry != nil && !c.stopped && !c.ignored.IsZero() {
+			ignored[uid] = roundUp(c.ignored)
+		}
 		if entry != nil && !c.member {
 			condition := gate.ScheduledCondition(entry.pod)
 			publish = condition != nil && h.latest(uid).Sub(condition.LastTransitionTime.Time) > clockTolerance
 		}
 		if publish {
-			known[uid] = h.latest(uid).Add(time.Second - 1).Truncate(time.Second).UTC()
+			known[uid] = roundUp(h.latest(uid))
 		}
 	}
-	return known
+	return known, ignored
 }
 
+func roundUp(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second).UTC() }
+
 // latest returns the pod's time for UnknownToAPI. If the pod last failed for a reason other than a lack of resources,
-// latest returns the time of this failure. Otherwise, latest returns when the wait for a scale-up began: when the pod
-// became unschedulable, began to lack resources, lacked them again after it had fit a node, or lost its nominated node.
+// latest returns the time of this failure. Otherwise, latest returns when the pod became unschedulable or, if that was
+// later, began to lack resources.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since, c := h.firstFailed[uid], h.clocks[uid]
 	switch {
 	case c.stopped:
 		return c.tried
-	case c.ignored.After(since) && c.ignored.After(c.noRoom):
-		return c.ignored
 	case c.noRoom.After(since):
 		return c.noRoom
 	}
 	return since
 }
 
-// Restore sets the time at which the pod became unschedulable.
-func (h *Pods) Restore(uid types.UID, since time.Time) {
+// Restore sets the time at which the pod became unschedulable, and when autoscalers last ignored it, as UnknownToAPI
+// returned them. A zero time changes nothing.
+func (h *Pods) Restore(uid types.UID, since, ignored time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.firstFailed[uid] = since
-	if c, ok := h.clocks[uid]; ok && c.tried.IsZero() { // the pod has only lacked resources
-		c.noRoom = time.Time{}
+	c, ok := h.clocks[uid]
+	if !since.IsZero() {
+		h.firstFailed[uid] = since
+		if ok && c.tried.IsZero() { // the pod has only lacked resources
+			c.noRoom = time.Time{}
+			h.clocks[uid] = c
+		}
+	}
+	if ignored.After(c.ignored) {
+		c.ignored = ignored
 		h.clocks[uid] = c
 	}
 }

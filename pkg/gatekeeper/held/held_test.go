@@ -250,7 +250,7 @@ func TestUnknownToAPI(t *testing.T) {
 	add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now)
 	add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now.Add(time.Minute))
 	h.Update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
-	got := h.UnknownToAPI()
+	got, _ := h.UnknownToAPI()
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
 	}
@@ -382,11 +382,24 @@ func TestClocks(t *testing.T) {
 			check("without room since", got.NoRoom, tc.noRoom)
 			check("ignored until", got.Ignored, tc.ignored)
 			if got.NoRoom.IsZero() {
-				check("published since, without being held", h.UnknownToAPI()[p.UID], tc.publishedAsOf)
+				known, _ := h.UnknownToAPI()
+				check("published since, without being held", known[p.UID], tc.publishedAsOf)
 				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // the API server has the condition by now
 			}
 			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
-			check("published since", h.UnknownToAPI()[p.UID], tc.publishedAsOf)
+			known, ignored := h.UnknownToAPI()
+			if known[p.UID].IsZero() {
+				check("published as ignored", ignored[p.UID], tc.publishedAsOf)
+			} else {
+				check("published since", known[p.UID], tc.publishedAsOf)
+			}
+			successor := New()
+			successor.Restore(p.UID, known[p.UID], ignored[p.UID])
+			successor.Trust(at(10))
+			if tc.told != never && tc.noRoom != never { // a fail-over does not start holdLimit again
+				check("for a successor, without room since", successor.Since(p, at(10)).NoRoom, tc.noRoom)
+				check("for a successor, ignored until", successor.Since(p, at(10)).Ignored, tc.ignored)
+			}
 			h.Remove(p.UID)
 			if len(h.clocks) != 0 {
 				t.Error("something is left of its clock")
@@ -410,8 +423,8 @@ func TestGangMember(t *testing.T) {
 		{"tried", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, now},
 		{"tried twice", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, last); h.Failed(p, true, now) }, last},
 		{"fits", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(assumed(p), false, now) }, time.Time{}},
-		{"published", true, func(h *Pods, p *v1.Pod) { h.Restore(p.UID, last); h.Trust(now); h.Failed(p, true, now) }, last},
-		{"published, and tried before the start", true, func(h *Pods, p *v1.Pod) { h.Failed(p, true, now); h.Restore(p.UID, last); h.Trust(now) }, last},
+		{"published", true, func(h *Pods, p *v1.Pod) { h.Restore(p.UID, last, time.Time{}); h.Trust(now); h.Failed(p, true, now) }, last},
+		{"published, and tried before the start", true, func(h *Pods, p *v1.Pod) { h.Failed(p, true, now); h.Restore(p.UID, last, time.Time{}); h.Trust(now) }, last},
 		{"in no gang", false, func(h *Pods, _ *v1.Pod) { h.Trust(now) }, created},
 		{"in no gang, and tried", false, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, created},
 	} {
@@ -424,13 +437,13 @@ func TestGangMember(t *testing.T) {
 			if got := h.Since(p, now); !got.NoRoom.Equal(tc.want) {
 				t.Errorf("without room since %v, want %v", got.NoRoom, tc.want)
 			}
-			if published := h.UnknownToAPI(); tc.want.IsZero() && len(published) > 0 {
+			if published, _ := h.UnknownToAPI(); tc.want.IsZero() && len(published) > 0 {
 				t.Errorf("published: %v, want nothing for a member that lacks no room", published)
 			}
 			h.Failed(p, true, now)
 			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, now)
-			if got := h.UnknownToAPI()[p.UID]; tc.member && !got.Equal(h.Since(p, now).NoRoom) {
-				t.Errorf("published %v, want %v", got, h.Since(p, now).NoRoom)
+			if got, _ := h.UnknownToAPI(); tc.member && !got[p.UID].Equal(h.Since(p, now).NoRoom) {
+				t.Errorf("published %v, want %v", got[p.UID], h.Since(p, now).NoRoom)
 			}
 		})
 	}

@@ -35,7 +35,7 @@ func (p *Publisher) status(r *Report) *published.Status {
 	for i := range c.Pools.Burst() {
 		state.BurstPools = append(state.BurstPools, published.OfBurst(c.Pools.At(i).Name, &r.View.Pools[i]))
 	}
-	state.Memory.Unschedulable = c.Held.UnknownToAPI()
+	state.Memory.Unschedulable, state.Memory.Ignored = c.Held.UnknownToAPI()
 	return state.Fit()
 }
 
