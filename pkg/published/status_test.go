@@ -36,7 +36,7 @@ func TestRoundTrip(t *testing.T) {
 			}},
 			NodePools:     map[string]karpenter.Memory{"default": {Outages: []nodegroups.Outage{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now}, Ignored: map[types.UID]time.Time{"u": now},
-			Override:      Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
+			Override: Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
 			BurstPools: map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now, Backoffs: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, HalfOpened: now,
 				Failures: []breaker.Failure{{UID: "a", Namespace: "ns", Cause: refusal.PoolError, Code: "HTTP429", Message: "slower\u0092\x7f\ufeff\uffff", Bound: now, At: now}}, Counted: []types.UID{"a"},
 				Slow: map[types.UID]breaker.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]breaker.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}},

@@ -20,11 +20,11 @@ const subsystem = "pool_priority"
 // in which its successor appears. Only the leader exports series, so that a sum over all replicas counts each pod and
 // node once.
 var (
-	stateGauge = gauge("pool_state", "1 for the current state of a regular pool (CanGrow, Growing, Full or Unknown), 0 for all other states.", "pool", "state")
-	infoGauge  = gauge("pool_state_info", "1 for the current state of a regular pool, with the code of the state's reason.", "pool", "state", "reason")
-	sinceGauge = gauge("pool_state_since_timestamp_seconds", "When a regular pool entered its state.", "pool")
+	stateGauge   = gauge("pool_state", "1 for the current state of a regular pool (CanGrow, Growing, Full or Unknown), 0 for all other states.", "pool", "state")
+	infoGauge    = gauge("pool_state_info", "1 for the current state of a regular pool, with the code of the state's reason.", "pool", "state", "reason")
+	sinceGauge   = gauge("pool_state_since_timestamp_seconds", "When a regular pool entered its state.", "pool")
 	assumedGauge = gauge("pool_assumed_full", "1 while a regular pool counts as full because its capacity has been unknown for unknownGrace, 0 otherwise.", "pool")
-	nodesGauge = gauge("pool_nodes", "Nodes of a pool, by condition: ready; starting (not ready, or with startup taints); upcoming (ordered and not created yet, "+
+	nodesGauge   = gauge("pool_nodes", "Nodes of a pool, by condition: ready; starting (not ready, or with startup taints); upcoming (ordered and not created yet, "+
 		"for at most provisionGrace).", "pool", "condition")
 	nodesMaxGauge = gauge("pool_nodes_max", "Maximum number of nodes of a regular pool; absent if it is unlimited or unknown.", "pool")
 	podsGauge     = gauge("pool_pods", "Pods of all schedulers on the nodes of a pool, without pods that have ended. For a burst pool, the pods that its budget limits.", "pool")
@@ -46,7 +46,7 @@ var (
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is no such pod.")
 	holdRatioGauge = gauge("oldest_hold_ratio", "How long the held pod with the longest wait has been unschedulable, as a fraction of holdLimit. 0 if there is no such pod. Absent if holdLimit is 0.")
-	changeGauge = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
+	changeGauge    = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
 )
 
 var allGauges = []*metrics.Desc{
