@@ -418,7 +418,7 @@ func TestInstall(t *testing.T) {
 	}
 	more := kustomization(t, "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/network-policy, MANIFESTS/components/viewer, MANIFESTS/components/override]\n", nil)
 	for _, overlay := range append(overlays, root+"/manifests/examples/own-pools", more, "testdata/policies") {
-		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false", "--ignore-not-found"}} // the namespace takes its objects with it {
+		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false", "--ignore-not-found"}} { // the namespace takes its objects with it
 			if out, err := tool(t, "kubectl", append(command, kubeConfig, "-k", overlay)...); err != nil || strings.Contains(out, "Warning") {
 				t.Errorf("kubectl %v -k %s: %v: %s", command, overlay, err, out)
 			}
