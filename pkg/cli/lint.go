@@ -117,11 +117,13 @@ func (l *linter) readCluster(ctx context.Context) bool {
 	c, err := l.connect()
 	if err != nil {
 		l.skip("the cluster", err)
+		l.addWorkloads(nil)
 		return false
 	}
 	server, err := c.client.Discovery().ServerVersion()
 	if err != nil {
 		l.skip("the cluster", c.plainly("get its version", err))
+		l.addWorkloads(nil)
 		return false
 	}
 	l.Server = version.Supported(server)
@@ -140,7 +142,7 @@ func (l *linter) readCluster(ctx context.Context) bool {
 // readPublished adds the facts that the running scheduler published, and those of its autoscalers.
 func (l *linter) readPublished(ctx context.Context, c *cluster) {
 	p := l.published
-	l.Pools, l.View, l.Problems = p.pools, &p.view.Capacity, append(p.notes(c.now()), p.view.Problems...)
+	l.Pools, l.View, l.GroupsKnown, l.Problems = p.pools, &p.view.Capacity, true, append(p.notes(c.now()), p.view.Problems...)
 	l.Scheduler, l.Tenants, l.GatesNodes = p.view.SchedulerName, p.view.Args.Tenants, *p.view.Args.GateTaint
 	groups := p.growing()
 	nodePools, err := c.nodePools(ctx, groups)

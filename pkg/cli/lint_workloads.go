@@ -108,11 +108,14 @@ func (l *linter) readNodes(ctx context.Context, c *cluster) {
 	}
 	who := account
 	if denial.WithoutRight(err) {
-		if err = c.tryChange(ctx, node, changed); err == nil || denial.WithoutRight(err) {
-			l.skip(what, fmt.Errorf("%s has no rights yet, or you may not impersonate it", account))
+		err = nil
+		if l.config != nil { // else the controller's account may have another name
+			err, who = c.tryChange(ctx, node, changed), "you"
+		}
+		if err == nil || denial.WithoutRight(err) {
+			l.skip(what, fmt.Errorf("%s has no rights, or you may not impersonate it", account))
 			return
 		}
-		who = "you"
 	}
 	if denial.Is(err) {
 		l.GateTaintDenied = fmt.Sprintf("by a dry run, %s may not put the gate taint on node %s: %v; %s", who, node.Name, oneLine(err), denial.Advice(err))
@@ -134,14 +137,15 @@ func (c *cluster) tryChange(ctx context.Context, node, changed *corev1.Node) err
 
 // readWorkloads adds the workloads of the file or, if it has none, of the cluster.
 func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
-	f := &finder{positions: map[string]int{}, owners: map[string]string{}}
-	err := f.read(ctx, c)
-	if err == nil {
-		err = l.readProtections(ctx, c)
+	f := &finder{found: l.files, positions: map[string]int{}, owners: map[string]string{}}
+	if l.files == nil {
+		if err := f.read(ctx, c); err != nil {
+			l.skip("workloads", err)
+			return
+		}
 	}
-	if err != nil {
-		l.skip("workloads", err)
-		return
+	if err := l.readProtections(ctx, c); err != nil {
+		l.skip("the labels and NetworkPolicies of namespaces", err)
 	}
 	accounts := &corev1.ServiceAccountList{}
 	if err := c.list(ctx, accounts, "", metav1.ListOptions{ResourceVersion: "0"}); err != nil {
@@ -151,9 +155,6 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 		for i := range accounts.Items {
 			l.canPull[accounts.Items[i].Namespace+"/"+accounts.Items[i].Name] = len(accounts.Items[i].ImagePullSecrets) > 0
 		}
-	}
-	if l.files != nil {
-		f.found = l.files
 	}
 	l.addWorkloads(f.found)
 	for i := range l.Workloads {
@@ -172,7 +173,9 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 			continue
 		}
 		namespace := l.namespaces[w.Namespace]
-		e.request.NotSelected = l.Pools.NotSelecting(namespace)
+		if l.namespaces != nil {
+			e.request.NotSelected = l.Pools.NotSelecting(namespace)
+		}
 		if l.Tenants && namespace != nil {
 			e.request.Tenant = gate.TenantOf(namespace, w.Lost)
 		}
@@ -225,16 +228,13 @@ const ignoredFor = time.Minute
 
 // count adds the pod to the workload's numbers.
 func (l *linter) count(w *lint.Workload, pod *corev1.Pod, now time.Time) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return
-	}
 	w.Pods++
 	if slices.ContainsFunc(l.BurstNodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName }) {
 		w.OnBurst++
 	}
 	if pod.Spec.SchedulerName != l.Scheduler {
 		w.OtherScheduler++
-		if pod.Spec.NodeName == "" && gate.ScheduledCondition(pod) == nil && now.Sub(pod.CreationTimestamp.Time) > ignoredFor {
+		if pod.Spec.SchedulerName != corev1.DefaultSchedulerName && pod.Spec.NodeName == "" && gate.ScheduledCondition(pod) == nil && now.Sub(pod.CreationTimestamp.Time) > ignoredFor {
 			w.Ignored++
 		}
 	}
@@ -301,6 +301,9 @@ func (f *finder) read(ctx context.Context, c *cluster) error {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
 		w := newWorkload(pod, "")
 		f.own(w, pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
 		id := key(w.reference.Kind, pod.Namespace, pod.Name)

@@ -396,6 +396,18 @@ func TestKarpenterNodes(t *testing.T) {
 	is(false, "KarpenterNodes")
 	w.clock.Step(2 * time.Minute)
 	is(true, "Declined")
+
+	// Karpenter removes its nodes. The NodePool is remembered.
+	for _, name := range []string{"nap-1", "nap-2"} {
+		must.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	w.eventually(func() string {
+		if n := w.view.Load().Pools[0].Nodes; n != 1 {
+			return fmt.Sprintf("%d nodes", n)
+		}
+		return ""
+	})
+	is(true, "Declined")
 	n := 0
 	for len(w.recorder.Events) > 0 {
 		if e := <-w.recorder.Events; strings.Contains(e, "KarpenterNodes pool user: ") && strings.HasSuffix(e, "list one with karpenter: {nodePool: default}") {

@@ -44,6 +44,8 @@ type Facts struct {
 	// is nil.
 	Pools pool.List
 	View  *nodegroups.View
+	// GroupsKnown is set if View has the node groups of the pools.
+	GroupsKnown bool
 	// Problems are what the scheduler published.
 	Problems []string
 	// Disorder says which node group or NodePool grows before one of an earlier pool.
@@ -59,7 +61,7 @@ type Facts struct {
 	Tenants, GatesNodes bool
 	// Workloads are those of the cluster or of files.
 	Workloads []Workload
-	// BurstNodes are the nodes of burst pools.
+	// BurstNodes are the nodes of burst pools. nil means that they are not known, or that there is none.
 	BurstNodes []corev1.Node
 	// GateTaintDenied is why nodes cannot get the gate taint; empty if they can, or if that is not known.
 	GateTaintDenied string
@@ -113,7 +115,7 @@ func (f *Facts) checkPool(i int, add adder) {
 		state = &f.View.Pools[i]
 	}
 	isNamed := func(g nodegroups.Group) bool { return g.Name != "" }
-	if f.View != nil && state.Nodes == 0 && p.Karpenter == nil && !slices.ContainsFunc(state.Groups, isNamed) {
+	if f.View != nil && state.Nodes == 0 && (f.GroupsKnown || f.Pools.IsBurst(i)) && p.Karpenter == nil && !slices.ContainsFunc(state.Groups, isNamed) {
 		add("EmptyPool", Warning, object, "docs/troubleshooting.md", "compare the pool's nodeSelector with kubectl get nodes --show-labels", "its nodeSelector matches no node, and no node group is known that may get such nodes")
 	}
 	if f.Pools.IsBurst(i) {

@@ -32,7 +32,7 @@ func healthy(t *testing.T, source configv1.Pool, change func(*configv1.PoolPrior
 		change(args)
 	}
 	configv1.SetDefaults_PoolPriorityArgs(args)
-	f := &Facts{Pools: must.Get(pool.ListOf(args))(t), View: &nodegroups.View{}}
+	f := &Facts{Pools: must.Get(pool.ListOf(args))(t), View: &nodegroups.View{}, GroupsKnown: true}
 	for range f.Pools.Len() {
 		f.View.Pools = append(f.View.Pools, nodegroups.Pool{Nodes: 1})
 	}
@@ -94,6 +94,7 @@ func TestCheck(t *testing.T) {
 		{name: "what the scheduler found", source: autoscaler, facts: func(f *Facts) { f.Problems = []string{"pool user: no status"} }, want: "Problem Warning scheduler", says: "no status"},
 		{name: "order of growth", source: autoscaler, facts: func(f *Facts) { f.Disorder = []string{"system grows first"} }, want: "ExpanderOrder Warning autoscaler", says: "system grows first"},
 		{name: "a NodePool without limits", source: autoscaler, facts: func(f *Facts) { f.Unlimited = []string{"default"} }, want: "NoLimits Warning NodePool default", says: "never full"},
+		{name: "a pool that is scaled to zero, before an installation", source: autoscaler, facts: func(f *Facts) { f.View.Pools[0].Nodes, f.GroupsKnown = 0, false }},
 		{name: "a denied taint", source: autoscaler, facts: func(f *Facts) { f.GateTaintDenied = "a policy denies it" }, want: "GateTaintDenied Error nodes", says: "a policy denies it"},
 		{name: "before an installation, without a cluster", source: autoscaler, facts: func(f *Facts) { f.View = nil }},
 
@@ -131,15 +132,25 @@ func TestCheck(t *testing.T) {
 				w.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 			})(f)
 			f.BurstNodes = nil
-		}, want: "ToleratesEverything Error Deployment shop/web", says: "adds no node"},
+		}, want: "ToleratesEverything Warning Deployment shop/web", says: "adds no node"},
 		{name: "a privileged pod", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.CannotBurst = true, "Privileged, it is privileged" }), want: "CannotBurst Info Deployment shop/web", says: "always wait for a VM: Privileged"},
 		{name: "a NetworkPolicy", source: autoscaler, facts: with(func(w *Workload) {
 			w.Ours, w.Pods, w.Lost = true, 3, gate.Lost{configv1.LossNetworkPolicy: "the NetworkPolicy deny"}
 		}),
 			want: "RunsDifferently Info Deployment shop/web", says: "in pool aci, its 3 pod(s) run without the NetworkPolicy deny"},
 		{name: "a private image", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" }), want: "NoPullSecret Warning Deployment shop/web", says: "shop.azurecr.io/web:1"},
+		{name: "a private image on virtual nodes v2", source: autoscaler, facts: func(f *Facts) {
+			with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" })(f)
+			f.BurstNodes[0].Labels["virtualization"] = "virtualnode2"
+		}},
+		{name: "tolerates everything, and there is no burst pool", source: autoscaler, args: func(a *args) { a.Pools = a.Pools[:2] }, facts: func(f *Facts) {
+			with(func(w *Workload) {
+				w.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			})(f)
+			f.BurstNodes, f.Quota = nil, nil
+		}},
 		{name: "a misspelt scheduler", source: autoscaler, facts: with(func(w *Workload) { w.Ignored, w.Template.Spec.SchedulerName = 2, "pool-priority" }), want: "UnknownScheduler Error Deployment shop/web",
-			says: "nobody runs a scheduler pool-priority"},
+			says: "nobody seems to run a scheduler pool-priority"},
 		{name: "an annotation without the scheduler", source: autoscaler, facts: with(func(w *Workload) { w.Template.Annotations = map[string]string{pool.BurstAnnotation: "Never"} }),
 			want: "NotOptedIn Warning Deployment shop/web", says: "another schedulerName"},
 		{name: "pods older than the namespace's label", source: autoscaler, facts: with(func(w *Workload) { w.ByNamespace, w.Ours, w.OtherScheduler = true, true, 2 }),

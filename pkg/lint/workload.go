@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -51,15 +52,19 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	switch {
 	case w.Ignored > 0 && !w.Ours:
 		add("UnknownScheduler", Error, object, "docs/troubleshooting.md", "correct schedulerName; this scheduler's is "+f.Scheduler,
-			"it has %d pod(s) that no scheduler has looked at: nobody runs a scheduler %s", w.Ignored, w.Template.Spec.SchedulerName)
+			"it has %d pod(s) that no scheduler has looked at: nobody seems to run a scheduler %s", w.Ignored, w.Template.Spec.SchedulerName)
 	case w.ByNamespace && w.OtherScheduler > 0:
 		add("NotOptedIn", Info, object, "docs/migration.md", "kubectl rollout restart, or wait until its pods are replaced; if new pods are the same, the policy of the component opt-in is not installed",
 			"its namespace has the label %s, but %d of its pod(s) have another scheduler", SchedulerLabel, w.OtherScheduler)
-	case !w.Ours && w.Template.Annotations[pool.BurstAnnotation] != "":
+	case !w.Ours && f.Scheduler != "" && w.Template.Annotations[pool.BurstAnnotation] != "":
 		add("NotOptedIn", Warning, object, "docs/migration.md", "set schedulerName: "+f.Scheduler, "it has the annotation %s, but another schedulerName", pool.BurstAnnotation)
 	}
-	if toleratesAll(tolerations) && w.Kind != "DaemonSet" && (selects || len(f.BurstNodes) == 0) { // autoscalers add no node for a DaemonSet
-		add("ToleratesEverything", Error, object, "docs/security.md", "tolerate the taints by their keys",
+	severity := Error
+	if f.BurstNodes == nil { // it is not known whether the pods select one
+		severity = Warning
+	}
+	if f.Pools.HasBurst() && toleratesAll(tolerations) && w.Kind != "DaemonSet" && (selects || len(f.BurstNodes) == 0) { // autoscalers add no node for a DaemonSet
+		add("ToleratesEverything", severity, object, "docs/security.md", "tolerate the taints by their keys",
 			"it tolerates every taint, including the gate taint: an autoscaler computes that its pending pods fit a burst node, and adds no node for them")
 	}
 	if w.Ours {
@@ -88,13 +93,22 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 	for i := range f.Pools.Burst() {
 		p := f.Pools.At(i)
 		if lost := w.Lost.In(p); len(lost) > 0 && !f.Tenants {
-			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, its %d pod(s) run without %s", p.Name, w.Pods, strings.Join(lost, " and "))
+			pods := "its pods"
+			if w.Pods > 0 {
+				pods = fmt.Sprintf("its %d pod(s)", w.Pods)
+			}
+			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, %s run without %s", p.Name, pods, strings.Join(lost, " and "))
 		}
-		if p.OnACI() && w.Unauthorized != "" {
+		if p.OnACI() && w.Unauthorized != "" && !f.isV2(i) { // virtual nodes v2 may pull by a managed identity
 			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",
 				"in pool %s, its image %s may not be pulled: Container Instances do not use the kubelet's identity, and there is no imagePullSecret", p.Name, w.Unauthorized)
 		}
 	}
+}
+
+// isV2 reports whether the burst pool with index i has virtual nodes v2.
+func (f *Facts) isV2(i int) bool {
+	return slices.ContainsFunc(f.BurstNodes, func(n corev1.Node) bool { return f.Pools.Of(n.Labels) == i && aci.IsV2(n.Labels) })
 }
 
 func toleratesAll(tolerations []corev1.Toleration) bool {

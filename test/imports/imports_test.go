@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"test/devcluster/demo":                  {"test/devcluster", "test/devcluster/demo/picture", "test/devcluster/referee", "pkg/gate"},
 	"test/devcluster/command":               {"test/devcluster", "test/devcluster/demo"},
 	"pkg/denial":                            {},
-	"pkg/lint":                              {"pkg/apis/config/v1", "pkg/gate", "pkg/nodegroups", "pkg/pool", "pkg/version"},
+	"pkg/lint":                              {"pkg/aci", "pkg/apis/config/v1", "pkg/gate", "pkg/nodegroups", "pkg/pool", "pkg/version"},
 	"pkg/cli":                               {"pkg/apis/config/v1", "pkg/aci", "pkg/denial", "pkg/pool", "pkg/nodegroups", "pkg/nodegroups/clusterautoscaler", "pkg/nodegroups/karpenter", "pkg/gate", "pkg/lint", "pkg/breaker", "pkg/refusal", "pkg/returnplan", "pkg/scalein", "pkg/published", "pkg/version"},
 	"cmd/kubectl-pools":                     {"pkg/cli"},
 	"cmd/scheduler":                         {"pkg/poolpriority/command"},

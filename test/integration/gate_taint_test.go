@@ -172,7 +172,7 @@ func TestLint(t *testing.T) {
 		"ERROR    ToleratesEverything: Deployment default/everything\n",
 		"INFO     RunsDifferently: Deployment default/everything\n         in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
 		"INFO     RunsDifferently: Deployment default/ours\n         in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
-		"system:serviceaccount:pool-priority-system:pool-priority-controller has no rights yet, or you may not impersonate it",
+		"system:serviceaccount:pool-priority-system:pool-priority-controller has no rights, or you may not impersonate it",
 		"(exit status 1)",
 	} {
 		if !strings.Contains(out, want) {

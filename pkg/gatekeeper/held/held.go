@@ -380,7 +380,7 @@ func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 	known, ignored = map[types.UID]time.Time{}, map[types.UID]time.Time{}
 	for uid, c := range h.clocks {
 		entry, publish := h.pods[uid], c.stopped != c.member // for a member of a gang: if it last lacked resources
-		if entry != nil && !c.stopped && !c.ignored.IsZero() {
+		if (entry != nil || c.member) && !c.stopped && !c.ignored.IsZero() {
 			ignored[uid] = roundUp(c.ignored)
 		}
 		if entry != nil && !c.member {

@@ -73,7 +73,11 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 		for _, g := range view.Pools[i].Groups {
 			if g.Foreign {
 				message := fmt.Sprintf("pool %s: %s: %s", ps.pools.At(i).Name, g.Reason.Sentence, g.Reason.Detail)
-				ps.current = append(ps.current, problem{id: message, regarding: g.Members[0], code: "KarpenterNodes", message: message})
+				found := problem{id: message, code: "KarpenterNodes", message: message}
+				if len(g.Members) > 0 { // else the NodePool is remembered
+					found.regarding = g.Members[0]
+				}
+				ps.current = append(ps.current, found)
 			}
 		}
 	}

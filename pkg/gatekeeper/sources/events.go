@@ -119,8 +119,11 @@ func (s *lastEvents[F]) Update(obj any) error {
 	if e.fact == none {
 		return nil
 	}
+	key := objectKey{e.Namespace, e.object}
 	s.mu.Lock()
-	s.last[objectKey{e.Namespace, e.object}] = e
+	if before := s.last[key]; before == nil || before.Name == e.Name || !e.at.Before(before.at) {
+		s.last[key] = e
+	}
 	s.mu.Unlock()
 	if e.urgent {
 		s.changed()

@@ -59,8 +59,9 @@ func (s Source) byNodePool(nodes []*corev1.Node) (others []*corev1.Node, byName 
 // foreign returns a group for each NodePool that is no pool's source and has nodes in the pool, or had some in the last
 // nodePoolMemory. Nothing but the nodes is known of such a NodePool, so it counts as able to grow.
 func (s Source) foreign(byName map[string][]*corev1.Node) (groups []nodegroups.GroupStatus) {
-	for _, name := range slices.Sorted(maps.Keys(s.Tracker.nodePools)) {
-		n := s.Tracker.nodePools[name]
+	for _, key := range slices.Sorted(maps.Keys(s.Tracker.nodePools)) {
+		n := s.Tracker.nodePools[key]
+		name := n.Name
 		if n.Pool != s.Groups.pool || s.NodePools[name] {
 			continue
 		}

@@ -230,6 +230,9 @@ func TestGroups(t *testing.T) {
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"), tainted("surge"))}},
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, frozen: true},
 		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default !surge open"}},
+		{"a NodePool with nodes in two pools", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}, others: []*corev1.Node{grown("k2", "", "plain", ofNodePool("default"))}},
+		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes k1 new nodepool=default open"}},
 		{"also for another scheduler", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, anew: true},

@@ -58,20 +58,21 @@ func (t *Tracker) seeNodePools(owned []OwnedGroups, now time.Time) {
 	for i := range owned {
 		_, byName := owned[i].byNodePool(owned[i].Nodes)
 		for name, nodes := range byName {
-			inhabited[name] = true
+			key := owned[i].Groups.pool + "/" + name
+			inhabited[key] = true
 			// The NodePool's taints are on all of its nodes.
 			plainest := slices.MinFunc(nodes, func(a, b *corev1.Node) int { return len(a.Spec.Taints) - len(b.Spec.Taints) })
-			t.nodePools[name] = NodePool{Pool: owned[i].Groups.pool, Taints: nodegroups.LastingTaints(plainest.Spec.Taints)}
+			t.nodePools[key] = NodePool{Pool: owned[i].Groups.pool, Name: name, Taints: nodegroups.LastingTaints(plainest.Spec.Taints)}
 		}
 	}
-	for name, n := range t.nodePools {
+	for key, n := range t.nodePools {
 		switch {
-		case inhabited[name]:
+		case inhabited[key]:
 		case n.Left.IsZero():
 			n.Left = now
-			t.nodePools[name] = n
+			t.nodePools[key] = n
 		case now.Sub(n.Left) >= nodePoolMemory:
-			delete(t.nodePools, name)
+			delete(t.nodePools, key)
 		}
 	}
 }

@@ -66,7 +66,7 @@ type Tracker struct {
 	restored    Memory    // what Restore has set; empty once a status was read
 	memory      map[string]*Group
 	seen        map[string]time.Time // by group: when the templates of its nodes were last read
-	nodePools   map[string]NodePool  // Karpenter's NodePools that had nodes in a pool of the tracker and are no pool's source
+	nodePools   map[string]NodePool  // by pool/name, Karpenter's NodePools that had nodes in the pool and are no pool's source
 	members     *members
 }
 
@@ -87,14 +87,16 @@ type Memory struct {
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
 	Groups map[string]Group `json:"groups,omitempty"`
-	// NodePools are the NodePools of Karpenter that are no pool's source and have, or had, nodes in a pool, by name.
+	// NodePools are the NodePools of Karpenter that are no pool's source and have, or had, nodes in a pool, by
+	// POOL/NAME.
 	NodePools map[string]NodePool `json:"nodePools,omitempty"`
 }
 
 // NodePool is what is remembered of a NodePool of Karpenter, from its nodes.
 type NodePool struct {
-	// Pool is the pool of its nodes, and Taints are the taints of a new node.
+	// Pool is the pool of the nodes, Name is the NodePool's name, and Taints are the taints of a new node.
 	Pool   string         `json:"pool"`
+	Name   string         `json:"name"`
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Left is when its last node was gone; zero while it has nodes.
 	Left time.Time `json:"left,omitzero"`
