@@ -112,6 +112,7 @@ in the build for 1.35 only. A kube-scheduler may be at most one minor version ol
 {{- $text := .root.Files.Get (printf "files/%s.yaml" .name) }}
 {{- $text = $text | replace "pool-priority-system" "@NAMESPACE@" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-scheduler]" "resourceNames: [@LEASE@]" }}
+{{- $text = $text | replace "name=\"pool-priority-scheduler\"" "name=\"@LEASE@\"" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-override]" "resourceNames: [@OVERRIDE@]" }}
 {{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}

@@ -1,6 +1,7 @@
 package publishing
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -45,7 +46,7 @@ var (
 	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool whose gate is closed for the pod.", "reason")
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is no such pod.")
-	holdRatioGauge = gauge("oldest_hold_ratio", "How long the held pod with the longest wait has been unschedulable, as a fraction of holdLimit. 0 if there is no such pod. Absent if holdLimit is 0.")
+	holdRatioGauge = gauge("oldest_hold_ratio", "How long the held pod with the longest wait has been unschedulable, as a fraction of holdLimit or, if holdLimit is 0, of an hour. 0 if there is no such pod.")
 	changeGauge    = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
 )
 
@@ -209,9 +210,7 @@ func (r *reading) collectHeld(holdLimit time.Duration) {
 	if !first.IsZero() {
 		held = r.now.Sub(first)
 	}
-	if holdLimit > 0 {
-		r.set(holdRatioGauge, held.Seconds()/holdLimit.Seconds())
-	}
+	r.set(holdRatioGauge, held.Seconds()/cmp.Or(holdLimit, time.Hour).Seconds())
 }
 
 // seconds returns the time in Unix seconds, or 0 for a zero time.
