@@ -39,7 +39,7 @@ is() { # NUMBER TEXT COMMAND ...: yes if the command succeeds
 nodes() { kubectl get nodes -o jsonpath="{range .items[*]}=$1{'\n'}{end}"; }
 vms() { kubectl get nodes -l 'type!=virtual-kubelet' -o jsonpath="{range .items[*]}=$1{'\n'}{end}"; }
 autoscaler() { kubectl -n kube-system get configmap cluster-autoscaler-status -o jsonpath="$1" 2> /dev/null || true; }
-groups() { autoscaler '{.data.status}' | sed -n 's/^- name: *//p'; }
+groups() { autoscaler '{.data.status}' | sed -nE 's/^ *(- )?name: *//p'; }
 
 : > "$report"
 say "Kubernetes $(kubectl get --raw /version | sed -n 's/.*"gitVersion": *"\([^"]*\)".*/\1/p'), $(pools version | tr '\n' ' ')"
