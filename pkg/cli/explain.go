@@ -16,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/lint"
 )
 
 func (o *options) newExplain() *cobra.Command {
@@ -255,7 +256,7 @@ func (e *explainer) addLockedOut() {
 		return
 	}
 	advice := "the pod tolerates the gate taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. Remove the toleration: the controller adds it to pods on burst nodes"
-	if slices.ContainsFunc(e.pod.Spec.Tolerations, toleratesAll) {
+	if lint.ToleratesAll(e.pod.Spec.Tolerations) {
 		advice = "the pod tolerates every taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. " +
 			"Replace the toleration {operator: Exists}, which has no key, by tolerations with the keys that the pod needs"
 	}

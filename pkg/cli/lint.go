@@ -80,9 +80,11 @@ func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 		return errors.New("--local reads only files: give --aks, --quota or --filename")
 	case flags.local:
 		l.skip("the cluster and the scheduler", errors.New("--local"))
-		l.addWorkloads(nil)
 	case !l.readCluster(ctx) && read == 0:
 		return fmt.Errorf("nothing could be checked: %s", strings.Join(report.NotChecked, "; "))
+	}
+	if l.Workloads == nil { // without a cluster, or without a scheduler
+		l.addWorkloads(l.files)
 	}
 	if l.Pools.Len() == 0 && l.Quota != nil {
 		l.skip("whether the budgets are below the quota", errors.New("the configuration is not known"))
@@ -117,13 +119,11 @@ func (l *linter) readCluster(ctx context.Context) bool {
 	c, err := l.connect()
 	if err != nil {
 		l.skip("the cluster", err)
-		l.addWorkloads(nil)
 		return false
 	}
 	server, err := c.client.Discovery().ServerVersion()
 	if err != nil {
 		l.skip("the cluster", c.plainly("get its version", err))
-		l.addWorkloads(nil)
 		return false
 	}
 	l.Server = version.Supported(server)

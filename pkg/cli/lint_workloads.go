@@ -189,11 +189,8 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 	}
 }
 
-// addWorkloads adds the workloads, or those of the file, with the facts that need no cluster.
+// addWorkloads adds the workloads, with what was read of their namespaces and ServiceAccounts.
 func (l *linter) addWorkloads(found []*workload) {
-	if found == nil {
-		found = l.files
-	}
 	for _, from := range found {
 		w := lint.Workload{Kind: from.reference.Kind, Namespace: from.reference.Namespace, Name: from.reference.Name, Template: *from.template}
 		namespace := l.namespaces[w.Namespace]
@@ -244,8 +241,7 @@ func (l *linter) count(w *lint.Workload, pod *corev1.Pod, now time.Time) {
 func (l *linter) unsupported(pod *corev1.Pod) (why string) {
 	for i := range l.Pools.Burst() {
 		p := l.Pools.At(i)
-		v2 := slices.ContainsFunc(l.BurstNodes, func(n corev1.Node) bool { return l.Pools.Of(n.Labels) == i && aci.IsV2(n.Labels) })
-		feature, cannot := aci.Unsupported(pod, aci.PlatformOf(p.OnACI(), v2), false)
+		feature, cannot := aci.Unsupported(pod, aci.PlatformOf(p.OnACI(), l.IsV2(i)), false)
 		if !cannot {
 			return ""
 		}

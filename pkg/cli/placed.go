@@ -30,10 +30,6 @@ func (e *explainer) toleratesGate() bool {
 	return corev1helpers.TolerationsTolerateTaint(klog.Background(), e.pod.Spec.Tolerations, &taint, true)
 }
 
-func toleratesAll(t corev1.Toleration) bool {
-	return t.Key == "" && t.Operator == corev1.TolerationOpExists && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
-}
-
 // inBurst reports whether a pod with a node is in a burst pool.
 func (e *explainer) inBurst() bool {
 	if e.published != nil && e.placed {

@@ -63,7 +63,7 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	if f.BurstNodes == nil { // it is not known whether the pods select one
 		severity = Warning
 	}
-	if f.Pools.HasBurst() && toleratesAll(tolerations) && w.Kind != "DaemonSet" && (selects || len(f.BurstNodes) == 0) { // autoscalers add no node for a DaemonSet
+	if f.Pools.HasBurst() && ToleratesAll(tolerations) && w.Kind != "DaemonSet" && (selects || len(f.BurstNodes) == 0) { // autoscalers add no node for a DaemonSet
 		add("ToleratesEverything", severity, object, "docs/security.md", "tolerate the taints by their keys",
 			"it tolerates every taint, including the gate taint: an autoscaler computes that its pending pods fit a burst node, and adds no node for them")
 	}
@@ -99,19 +99,20 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 			}
 			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, %s run without %s", p.Name, pods, strings.Join(lost, " and "))
 		}
-		if p.OnACI() && w.Unauthorized != "" && !f.isV2(i) { // virtual nodes v2 may pull by a managed identity
+		if p.OnACI() && w.Unauthorized != "" && !f.IsV2(i) { // virtual nodes v2 may pull by a managed identity
 			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",
 				"in pool %s, its image %s may not be pulled: Container Instances do not use the kubelet's identity, and there is no imagePullSecret", p.Name, w.Unauthorized)
 		}
 	}
 }
 
-// isV2 reports whether the burst pool with index i has virtual nodes v2.
-func (f *Facts) isV2(i int) bool {
+// IsV2 reports whether the burst pool with index i has virtual nodes v2.
+func (f *Facts) IsV2(i int) bool {
 	return slices.ContainsFunc(f.BurstNodes, func(n corev1.Node) bool { return f.Pools.Of(n.Labels) == i && aci.IsV2(n.Labels) })
 }
 
-func toleratesAll(tolerations []corev1.Toleration) bool {
+// ToleratesAll reports whether the tolerations tolerate every taint with the effect NoSchedule.
+func ToleratesAll(tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		return t.Key == "" && t.Operator == corev1.TolerationOpExists && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
 	})
