@@ -208,8 +208,8 @@ func (e *env) completes(within time.Duration) (failed int32) {
 	return failed
 }
 
-// TestBurstPoolsInTurn: while the first burst pool is refusing, the second burst pool is used. When the first has
-// recovered, it is used again.
+// TestBurstPoolsInTurn: the first burst pool refuses 100 pods, which all run in the second burst pool within 3 minutes.
+// When the first has recovered, it is used again.
 func TestBurstPoolsInTurn(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
@@ -225,10 +225,10 @@ func TestBurstPoolsInTurn(t *testing.T) {
 	}
 	region := e.VirtualNode.Azure()
 	region.Refuse(azure.CodeStockout)
-	e.Create(suite.Deployment("web", 8, "1"))
-	e.Eventually(time.Minute, func() string {
-		if n := on("web", "virtualnode-0"); n != 6 {
-			return fmt.Sprintf("%d pods run on the second virtual node, want 6; %s", n, e.Said("web"))
+	e.Create(suite.Deployment("web", 102, "1")) // 2 on the VM
+	e.Eventually(3*time.Minute, func() string {
+		if n := on("web", "virtualnode-0"); n != 100 {
+			return fmt.Sprintf("%d pods run on the second virtual node, want 100; %s", n, e.Said("web"))
 		}
 		return ""
 	})

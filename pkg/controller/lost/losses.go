@@ -15,10 +15,13 @@ import (
 )
 
 const (
-	// evictionsPerMinute limits the rate of evictions from one burst pool, and evictionsAtOnce limits the evictions
-	// without a delay between them. If a quota makes the provider refuse 70 pods, the controller can evict all of them
-	// within a minute. During an outage of the provider, the limits protect the API server from overload.
-	evictionsPerMinute, evictionsAtOnce = 60, 10
+	// evictionsAtOnce limits the evictions from one burst pool without a delay between them. Their rate is limited, too.
+	// If the provider refuses pods because of the pool, such as for its quota, the pool closes, and the replacements run
+	// elsewhere or wait. Then the limit is one in refusingPause, which protects the API server. Otherwise the
+	// replacements may go to the same pool. Then it is one in openPause, which is at most 20 in 5 minutes, because Azure
+	// allows 100 creates of container groups in 5 minutes for all pods.
+	evictionsAtOnce          = 10
+	refusingPause, openPause = time.Second, 30 * time.Second
 	// If the provider also refuses the replacement of a refused pod, the controller evicts the replacement after a
 	// backoff. againPause is the first backoff, and maxAgainPause the longest.
 	againPause, maxAgainPause = 10 * time.Second, 5 * time.Minute
@@ -35,7 +38,13 @@ type podFailures struct {
 	notStarted map[types.NamespacedName]*notStartedPod
 	owners     *cache.LRUExpireCache // *ownerFailures, by the owner's UID
 	denials    *flowcontrol.Backoff  // backoffs after the API server refused to evict a pod, by the pod's UID
-	limiters   map[int]*rate.Limiter // rate limiters of evictions, by the index of the burst pool
+	limiters   map[limiterKey]*rate.Limiter
+}
+
+// limiterKey identifies the rate limiter of evictions from the burst pool with an index.
+type limiterKey struct {
+	pool  int
+	pause time.Duration // refusingPause or openPause
 }
 
 // notStartedPod is a pod that has not started.
@@ -62,7 +71,7 @@ type ownerFailures struct {
 func newPodFailures(clock clock.Clock) *podFailures {
 	denials := flowcontrol.NewBackOff(evictionRetry, maxEvictionRetry)
 	denials.Clock = clock
-	return &podFailures{notStarted: map[types.NamespacedName]*notStartedPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
+	return &podFailures{notStarted: map[types.NamespacedName]*notStartedPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[limiterKey]*rate.Limiter{}}
 }
 
 // owner returns the failures of the owner, or zero values if there is no entry for the owner.
@@ -127,16 +136,20 @@ func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Du
 	return at, limit
 }
 
-// delay returns zero if the rate limit of the pool with the index i allows an eviction at the time now. Otherwise it
-// returns the delay before the next attempt.
-func (l *podFailures) delay(i int, now time.Time) time.Duration {
-	if l.limiters[i] == nil {
-		l.limiters[i] = rate.NewLimiter(rate.Limit(float64(evictionsPerMinute)/60), evictionsAtOnce)
+// delay returns zero if the rate limits allow an eviction from the pool with the index i at the time now. Otherwise it
+// returns the delay before the next attempt. cause is why the provider refused the pod, or empty.
+func (l *podFailures) delay(i int, cause refusal.Cause, now time.Time) time.Duration {
+	key := limiterKey{i, openPause}
+	if cause == refusal.PoolError {
+		key.pause = refusingPause
 	}
-	if l.limiters[i].AllowN(now, 1) {
+	if l.limiters[key] == nil {
+		l.limiters[key] = rate.NewLimiter(rate.Every(key.pause), evictionsAtOnce)
+	}
+	if l.limiters[key].AllowN(now, 1) {
 		return 0
 	}
-	return time.Minute / evictionsPerMinute
+	return key.pause
 }
 
 // evicted records that the pod of the owner was evicted at the time now.

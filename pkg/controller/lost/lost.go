@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // flowcontrol.Backoff has no method for the remaining time
 		return reconcile.Result{RequeueAfter: evictionRetry}, nil
 	}
-	if wait := r.failures.delay(i, now); wait > 0 {
+	if wait := r.failures.delay(i, refused.Cause, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	why := fmt.Sprintf("it did not start within %s", minWait)

@@ -238,19 +238,31 @@ func TestSiblings(t *testing.T) {
 	}
 }
 
-// TestQuota: 40 pods that a quota refuses are evicted within a minute, at a limited rate.
-func TestQuota(t *testing.T) {
-	w := newWorld(t, 15*time.Minute)
-	for i := range 40 {
-		w.add(young(fmt.Sprintf("p%02d", i), "web", isRefused))
-	}
-	w.goOn(0)
-	if n := len(w.evicted); n != evictionsAtOnce {
-		t.Errorf("%d were taken back at once, want %d", n, evictionsAtOnce)
-	}
-	w.goOn(time.Minute)
-	if len(w.evicted) != 40 {
-		t.Errorf("%d of 40 are back after a minute", len(w.evicted))
+// TestRates: 100 pods that a quota refuses are evicted within 2 minutes, because their pool closes. Of pods whose
+// replacements may go to the same pool, at most 20 are evicted in 5 minutes.
+func TestRates(t *testing.T) {
+	for _, tc := range []struct {
+		name, message string
+		after         time.Duration
+		want          int
+	}{
+		{"quota", `api call: 409 {"error":{"code":"ContainerGroupQuotaReached","message":"quota"}}`, 100 * time.Second, 100},
+		{"unknown", "no", 5*time.Minute - time.Second, 19},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, 15*time.Minute)
+			for i := range 100 {
+				w.add(young(fmt.Sprintf("p%03d", i), "web", isRefused, func(p *corev1.Pod) { p.Status.Message = tc.message }))
+			}
+			w.goOn(0)
+			if n := len(w.evicted); n != evictionsAtOnce {
+				t.Errorf("%d were taken back at once, want %d", n, evictionsAtOnce)
+			}
+			w.goOn(tc.after)
+			if n := len(w.evicted); n != tc.want {
+				t.Errorf("after %v, %d of 100 are taken back, want %d", tc.after, n, tc.want)
+			}
+		})
 	}
 }
 
