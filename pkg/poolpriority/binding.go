@@ -26,6 +26,9 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 		return fwk.AsStatus(err)
 	}
 	defer cancel()
+	if err := pl.settle(ctx, state, nodeName); err != nil {
+		return fwk.AsStatus(err)
+	}
 	placed := pl.placementOf(state, pod, nodeName)
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, &placed)},
@@ -42,17 +45,27 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	return nil
 }
 
-// Reserve reserves nothing.
-func (pl *PoolPriority) Reserve(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status {
+// Reserve records that the pod is assumed on the node.
+func (pl *PoolPriority) Reserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if node, err := pl.nodes.Get(nodeName); err == nil {
+		rank, _ := pl.pools.RankOf(node.Labels)
+		pl.assumed.add(pod.UID, rank)
+	}
 	return nil
 }
 
 // Unreserve runs if an assumed pod is not bound, for example because a Permit plugin rejected it. The pod fits its
 // node, so it does not wait for a scale-up.
 func (pl *PoolPriority) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	pl.assumed.failed(pod.UID, pl.clock.Now())
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Failed(pod, false)
 	}
+}
+
+// PostBind records that the pod is bound, by this plugin or by an extender.
+func (pl *PoolPriority) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	pl.assumed.bound(pod.UID)
 }
 
 // bind sends the binding to the API server.

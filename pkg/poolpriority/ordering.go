@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -29,6 +30,7 @@ const (
 
 // cycle holds the decisions that are made for a pod before Filter runs. Filter changes only the flags.
 type cycle struct {
+	began       time.Time        // when PreFilter ran
 	worst       pool.Rank        // Filter rejects nodes that rank below worst
 	narrowed    bool             // worst is the best rank that has a feasible node
 	widened     bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed
@@ -87,7 +89,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		return nil, nil
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
-	c := &cycle{worst: anyRank, flags: &flags{}, dryRuns: &sync.Map{}, nodes: nodes, rejected: pl.wrapped}
+	c := &cycle{began: pl.clock.Now(), worst: anyRank, flags: &flags{}, dryRuns: &sync.Map{}, nodes: nodes, rejected: pl.wrapped}
 	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()

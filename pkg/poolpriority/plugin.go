@@ -73,6 +73,7 @@ type PoolPriority struct {
 	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
 	retries    retries
+	assumed    assumedPods
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
 }
@@ -85,6 +86,7 @@ var _ fwk.PreScorePlugin = &PoolPriority{}
 var _ fwk.ScorePlugin = &PoolPriority{}
 var _ fwk.ReservePlugin = &PoolPriority{}
 var _ fwk.BindPlugin = &PoolPriority{}
+var _ fwk.PostBindPlugin = &PoolPriority{}
 var _ fwk.EnqueueExtensions = &PoolPriority{}
 var _ fwk.SignPlugin = &PoolPriority{}
 
