@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
+)
+
+// TestKindPage runs the commands of docs/kind.md, except the one that creates the cluster, and checks where the pods
+// are after each. The names of nodes and images are replaced by those of this cluster.
+func TestKindPage(t *testing.T) {
+	const chart = "oci://registry.example.com/team/charts/pool-priority-scheduler --version 0.1.0"
+	page, dir := must.Get(markdown.Read(root, "docs/kind.md"))(t), t.TempDir()
+	charts := must.Get(filepath.Abs(root + "/charts"))(t)
+	replaced := strings.NewReplacer("kind-worker", "pool-priority-e2e-worker", "registry.k8s.io/pause:3.10", image+`, command: ["/pause"]`,
+		chart, charts+"/pool-priority-scheduler --set image.repository=localhost/pool-priority-scheduler,image.tag=e2e")
+	var commands []string
+	for _, block := range page.Blocks {
+		switch {
+		case block.Is("yaml", "file"):
+			must.NoError(t, os.WriteFile(filepath.Join(dir, block.Info[len(block.Info)-1]), []byte(replaced.Replace(block.Text)), 0o600))
+		case block.Is("sh", "kind"):
+			commands = strings.Split(strings.TrimSpace(block.Text), "\n")
+		}
+	}
+	if len(commands) != 10 || !strings.HasPrefix(commands[0], "kind create cluster") {
+		t.Fatalf("the page has the commands %q", commands)
+	}
+	e := start(t, devcluster.SchedulerNamespace)
+	path := must.Get(filepath.Abs(*bin))(t)
+	t.Setenv("PATH", strings.Join([]string{path, filepath.Join(path, "tools"), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	runs := map[int][]string{4: {"", "worker", "worker2"}, 6: {"worker", "worker2", "worker3"}, 7: {"worker", "worker2", "worker3", "worker4"}, 9: {"worker", "worker2", "worker3"}}
+	says := map[int]string{5: "would wait for user", 8: "open"}
+	for i, command := range commands {
+		if i == 0 {
+			continue
+		}
+		command = replaced.Replace(command)
+		out := e.must("sh", "-ec", "cd "+dir+"\n"+command)
+		t.Logf("$ %s\n%s", command, out)
+		if !strings.Contains(out, says[i]) {
+			t.Errorf("no %q", says[i])
+		}
+		if want := runs[i]; want != nil {
+			e.Eventually(30*time.Second, func() string {
+				var got []string
+				for _, pod := range e.Pods("web") {
+					got = append(got, strings.TrimPrefix(pod.Spec.NodeName, "pool-priority-e2e-"))
+				}
+				if slices.Sort(got); !slices.Equal(got, want) {
+					return fmt.Sprintf("after %q, the pods are on %q, want %q", command, got, want)
+				}
+				return ""
+			})
+		}
+	}
+	e.kubectl("delete", "-f", filepath.Join(dir, "web.yaml"))
+	e.logs.end()
+	e.helm("uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace)
+	e.kubectl("label", "node", "--all", "pool-")
+	e.kubectl("taint", "node", "pool-priority-e2e-worker4", "burst-")
+	e.kubectl("delete", "namespace", devcluster.SchedulerNamespace, "--timeout=60s")
+}
