@@ -38,6 +38,7 @@ const (
 // ends.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
+		g.providers.Run(ctx) // the context has ended, so this only ends the queue that providers.New made
 		return
 	}
 	g.waitForSources(ctx)
