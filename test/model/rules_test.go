@@ -358,16 +358,19 @@ func (h *history) isGivenUp(n *node, k int) bool {
 	return h.looks[k].at.Sub(h.looks[since].at) >= 15*time.Minute
 }
 
-// progress returns the last time at which a node was ordered for the group, a node arrived, the group had no upcoming
+// progress returns the last time at which the group's target or its number of nodes changed, the group had no upcoming
 // node, or another autoscaler took over.
 func (h *history) progress(name string, k int) time.Time {
 	var progress time.Time
 	sights := h.sights(name, k)
 	for i, j := range sights {
 		g := h.at(j, name)
-		if i == 0 || g.target > h.at(sights[i-1], name).target || g.target-g.upcoming() > h.at(sights[i-1], name).target-h.at(sights[i-1], name).upcoming() || g.upcoming() <= 0 {
-			progress = h.looks[j].at
+		if i > 0 {
+			if before := h.at(sights[i-1], name); g.target == before.target && g.upcoming() == before.upcoming() && g.upcoming() > 0 {
+				continue
+			}
 		}
+		progress = h.looks[j].at
 	}
 	for j := 1; j <= k; j++ {
 		if h.notes[j].takeover && len(h.sights(name, j-1)) > 0 {

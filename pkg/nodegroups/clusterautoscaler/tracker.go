@@ -111,7 +111,7 @@ type Group struct {
 	// expects.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target rose, Present rose, or no
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target or Present changed, or no
 	// node was upcoming. While no node is upcoming, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
@@ -367,8 +367,10 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	}
 	// Without upcoming nodes, no node can be late. The provisionGrace starts when the autoscaler next orders a node. VMs
 	// that have been unregistered for too long are not upcoming. The autoscaler may delete them and order others in the
-	// same loop. The target then stays, and the other VMs get the whole provisionGrace.
-	if present > m.Present || g.Health.upcoming() <= 0 {
+	// same loop. The target then stays, and the other VMs get the whole provisionGrace. Each change of the group's size
+	// starts the provisionGrace again, because the autoscaler also gives nodes up this long after the last change
+	// (clusterstate.go, IncorrectNodeGroupSize). Until then, it orders no other nodes for pods that fit on them.
+	if g.Health.CloudProviderTarget != m.Target || present != m.Present || g.Health.upcoming() <= 0 {
 		m.Progress = now
 	}
 	m.Target, m.Present = g.Health.CloudProviderTarget, present

@@ -319,8 +319,8 @@ type Capacity struct {
 	// node of the group is starting, the gate stays closed.
 	UnknownGrace *metav1.Duration `json:"unknownGrace,omitempty"`
 
-	// ProvisionGrace is how long ordered nodes of a node group may take to become usable. The time starts again when a
-	// node is ordered or created. The default is that of the autoscaler's `--max-node-provision-time`.
+	// ProvisionGrace is how long ordered nodes of a node group may take to become usable. The time starts again when the
+	// group's size changes. The default is that of the autoscaler's `--max-node-provision-time`.
 	ProvisionGrace *metav1.Duration `json:"provisionGrace,omitempty"`
 
 	// BackoffGrace is how long a node group is in backoff, or all launches of a NodePool fail, before the group counts
