@@ -241,7 +241,7 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
 MAX_LINES_SHIPPED = 21450
-MAX_LINES_OTHER = 46400
+MAX_LINES_OTHER = 46500
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go
