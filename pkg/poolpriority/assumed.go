@@ -2,115 +2,124 @@ package poolpriority
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 const (
-	// settleLimit is how long the binding to a burst node waits until the pods that are assumed on better nodes are
-	// bound. PreBind plugins may take minutes, for example until a volume is there.
+	// settleLimit is how long the binding to a burst node waits until pods are bound to better nodes. A PreBind plugin
+	// may take minutes, for example until a volume is there.
 	settleLimit = 5 * time.Second
 	// forgetLag is more than the time between Unreserve and a snapshot without the pod.
 	forgetLag = 100 * time.Millisecond
+	// maxRefusals bounds how many bindings of a pod settle refuses. Otherwise, a pod whose binding fails each time could
+	// keep other pods from ever being bound.
+	maxRefusals = 5
 )
+
+// errBetterNode is the error of settle.
+var errBetterNode = errors.New("better nodes were full, but a pod could not be bound to one of them: trying again")
 
 // assumedPods has the pods that the scheduler has assumed on a node and has not bound yet. The cycles of other pods
 // count an assumed pod as running there, and may choose a worse node because of it. If the pod is then not bound, for
-// example because the API server restarts, the better node has room after all.
+// example because the API server restarts, the better node has capacity after all.
 type assumedPods struct {
 	mu       sync.Mutex
-	pods     map[types.UID]assumedPod
-	failures map[pool.Rank]time.Time // when a pod that was assumed on a node of the rank was last not bound
+	pods     map[types.UID]*assumedPod
+	failed   []*assumedPod // those that were not bound, if a snapshot may still have them
+	refusals *lru.Cache    // how many bindings of a pod settle has refused, by UID
 }
 
 type assumedPod struct {
+	node *v1.Node
 	rank pool.Rank
-	done chan struct{} // closed when the pod is bound, or not assumed any more
+	// done is closed when the pod is bound, or not assumed any more. Then, failed is set if the pod was not bound.
+	done   chan struct{}
+	failed time.Time
 }
 
-func (a *assumedPods) add(pod types.UID, rank pool.Rank) {
+func newAssumedPods() *assumedPods {
+	return &assumedPods{pods: map[types.UID]*assumedPod{}, refusals: lru.New(maxRetried)}
+}
+
+func (a *assumedPods) add(pod types.UID, node *v1.Node, rank pool.Rank) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pods == nil {
-		a.pods, a.failures = map[types.UID]assumedPod{}, map[pool.Rank]time.Time{}
-	}
-	if _, again := a.pods[pod]; !again { // cycles of pod groups reserve twice
-		a.pods[pod] = assumedPod{rank, make(chan struct{})}
-	}
+	a.pods[pod] = &assumedPod{node: node, rank: rank, done: make(chan struct{})}
 }
 
-// bound records that the pod was bound.
-func (a *assumedPods) bound(pod types.UID) { a.remove(pod, time.Time{}) }
-
-// failed records that the pod was not bound.
-func (a *assumedPods) failed(pod types.UID, now time.Time) { a.remove(pod, now) }
-
+// remove records that the pod was bound, or if failed is set, that it was not bound at that time.
 func (a *assumedPods) remove(pod types.UID, failed time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p, ok := a.pods[pod]
-	if !ok {
+	if failed.IsZero() {
+		a.refusals.Remove(pod)
+	}
+	p := a.pods[pod]
+	if p == nil {
 		return
 	}
 	delete(a.pods, pod)
-	if !failed.IsZero() {
-		a.failures[p.rank] = failed
+	if p.failed = failed; !failed.IsZero() {
+		a.failed = append(a.failed, p)
 	}
 	close(p.done)
 }
 
-// before returns the pods that are assumed on nodes of better ranks.
-func (a *assumedPods) before(rank pool.Rank) []assumedPod {
+// before returns the pods on nodes of better ranks that a cycle which began at the time began may have counted.
+func (a *assumedPods) before(rank pool.Rank, began time.Time) []*assumedPod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var pods []assumedPod
+	a.failed = slices.DeleteFunc(a.failed, func(p *assumedPod) bool { return p.failed.Before(began.Add(-forgetLag)) })
+	pods := slices.Clone(a.failed)
 	for _, p := range a.pods {
-		if p.rank < rank {
-			pods = append(pods, p)
-		}
+		pods = append(pods, p)
 	}
-	return pods
+	return slices.DeleteFunc(pods, func(p *assumedPod) bool { return p.rank >= rank })
 }
 
-// failedSince reports whether a pod that was assumed on a node of a better rank has not been bound since then.
-func (a *assumedPods) failedSince(rank pool.Rank, since time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for r, at := range a.failures {
-		if r < rank && at.After(since) {
-			return true
-		}
-	}
-	return false
-}
-
-// settle returns an error if the node was chosen because better nodes were full, and a pod that counted as running on
-// one of them could not be bound. Before a pod goes to a burst node, settle waits for the bindings to better nodes.
-func (pl *PoolPriority) settle(ctx context.Context, state fwk.CycleState, nodeName string) error {
+// settle returns an error if the pod's cycle counted another pod on a better node, and that pod could not be bound.
+// Before a pod goes to a burst node, settle waits for the bindings to better nodes. Nodes that the pod cannot use do
+// not matter.
+func (pl *PoolPriority) settle(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) error {
 	c, err := readCycle(state)
 	node, gone := pl.nodes.Get(nodeName)
 	if err != nil || gone != nil {
 		return nil
 	}
-	rank, i := pl.pools.RankOf(node.Labels)
-	if pl.pools.IsBurst(i) {
+	counted := slices.DeleteFunc(c.counted, func(p *assumedPod) bool { return !pl.letsIn(pod, nil, p.node) })
+	if pl.pools.IsBurstNode(node.Labels) {
 		limit, cancel := context.WithTimeout(ctx, settleLimit)
 		defer cancel()
-		for _, p := range pl.assumed.before(rank) {
+		for _, p := range counted {
 			select {
 			case <-p.done:
 			case <-limit.Done():
 			}
 		}
 	}
-	if pl.assumed.failedSince(rank, c.began.Add(-forgetLag)) {
-		return fmt.Errorf("node %s was chosen because better nodes were full, but a pod could not be bound to one of them: trying again", nodeName)
+	failed := slices.ContainsFunc(counted, func(p *assumedPod) bool {
+		select {
+		case <-p.done:
+			return !p.failed.IsZero()
+		default:
+			return false
+		}
+	})
+	n, _ := pl.assumed.refusals.Get(pod.UID)
+	refused, _ := n.(int)
+	if !failed || refused >= maxRefusals {
+		return nil
 	}
-	return nil
+	pl.assumed.refusals.Add(pod.UID, refused+1)
+	return errBetterNode
 }

@@ -2,7 +2,6 @@ package poolpriority
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,73 +19,57 @@ import (
 // TestAssumedPodNotBound: the pod first is assumed on the last place of the user pool, so the pod second gets a worse
 // node. It is bound there only if first is bound, too.
 func TestAssumedPodNotBound(t *testing.T) {
+	const moment = 200 * time.Millisecond
+	selects := map[string]string{"type": "virtual-kubelet"}
 	for _, tc := range []struct {
-		name   string
-		others []*v1.Node
-		// happens runs after the cycle of second, and before its binding.
-		happens func(h *harness, first func() *fwk.Status)
-		refused bool
+		name     string
+		others   []*v1.Node
+		selector map[string]string // of second
+		// refuses: the API server refuses the binding of first. It takes delay. With early, the answer is there when
+		// second is bound. With never, first is not bound meanwhile.
+		refuses, early, never bool
+		delay                 time.Duration
+		refused               bool          // want the binding of second refused
+		waits                 time.Duration // how long it takes at least
 	}{
-		{name: "bound", happens: func(_ *harness, first func() *fwk.Status) { first() }},
-		{name: "refused", happens: func(h *harness, first func() *fwk.Status) { h.refuse(nil); first() }, refused: true},
-		{name: "refused, and the system pool is next", others: []*v1.Node{systemNode("system").Obj()}, happens: func(h *harness, first func() *fwk.Status) { h.refuse(nil); first() }, refused: true},
-		{name: "being bound", happens: func(h *harness, first func() *fwk.Status) { go first() }},
-		{name: "being refused", happens: func(h *harness, first func() *fwk.Status) {
-			refuse := make(chan struct{})
-			h.refuse(refuse)
-			go first()
-			time.AfterFunc(200*time.Millisecond, func() { close(refuse) })
-		}, refused: true},
-		{name: "waits for a volume", happens: func(*harness, func() *fwk.Status) {}},
+		{name: "bound", early: true},
+		{name: "refused", early: true, refuses: true, refused: true},
+		{name: "refused, and the system pool is next", others: []*v1.Node{systemNode("system").Obj()}, early: true, refuses: true, refused: true},
+		{name: "being bound", delay: moment, waits: moment / 2},
+		{name: "being refused", delay: moment, refuses: true, refused: true, waits: moment / 2},
+		{name: "waits for a volume", never: true, waits: settleLimit},
+		{name: "being refused, of no use to second", selector: selects, delay: moment, refuses: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newHarness(t, aks(t))
-			h.setCapacity(nodegroups.Full, nodegroups.Full)
-			full := userNode("user").Capacity(map[v1.ResourceName]string{"cpu": "4", "memory": "16Gi", "pods": "1"}).Obj()
-			for _, n := range append([]*v1.Node{full, virtualNode("virtual").Obj()}, tc.others...) {
-				h.sched.Cache.AddNode(h.logger, n)
-				must.NoError(t, h.shared.Core().V1().Nodes().Informer().GetIndexer().Add(n))
+			t.Parallel()
+			h := newBindings(t, tc.others...)
+			first, worse := h.binding("first", nil, "user"), "virtual"
+			for _, n := range tc.others {
+				worse = n.Name
 			}
-			binding := func(name, want string) func() *fwk.Status {
-				state, p := framework.NewCycleState(), pod(name).UID(name).Req(map[v1.ResourceName]string{"cpu": "1"}).Obj()
-				must.Do(t)(h.client.CoreV1().Pods("default").Create(h.ctx, p, metav1.CreateOptions{}))
-				if node, err := h.scheduleIn(state, p); err != nil || node != want {
-					t.Fatalf("%s: node %q, %v; want %s", name, node, err, want)
-				}
-				profile := h.sched.Profiles[ourProfile]
-				if status := profile.RunReservePluginsReserve(h.ctx, state, p, want); !status.IsSuccess() {
-					t.Fatal(status.AsError())
-				}
-				return func() *fwk.Status { // as the scheduler's binding cycle
-					status := profile.RunBindPlugins(h.ctx, state, p, want)
-					if status.IsSuccess() {
-						profile.RunPostBindPlugins(h.ctx, state, p, want)
-					} else {
-						profile.RunReservePluginsUnreserve(h.ctx, state, p, want)
-					}
-					return status
-				}
+			second := h.binding("second", tc.selector, worse)
+			h.slow("first", tc.delay, tc.refuses)
+			switch {
+			case tc.early:
+				first()
+			case !tc.never:
+				go first()
+				time.Sleep(moment / 4)
 			}
-			first := binding("first", "user")
-			worse := "virtual"
-			if len(tc.others) > 0 {
-				worse = tc.others[0].Name
-			}
-			second := binding("second", worse)
-			tc.happens(h, first)
+			began := time.Now()
 			status := second()
-			if refused := strings.Contains(status.Message(), "better nodes were full"); refused != tc.refused || status.IsSuccess() == tc.refused {
+			if refused := errors.Is(status.AsError(), errBetterNode); refused != tc.refused || status.IsSuccess() == tc.refused {
 				t.Fatalf("status %v, want it refused: %t", status.AsError(), tc.refused)
 			}
-			if left := len(h.plugin.assumed.before(10)); left > 0 && tc.name != "waits for a volume" {
-				t.Errorf("%d pods are still assumed", left)
+			if took := time.Since(began); took < tc.waits || took > tc.waits+moment {
+				t.Errorf("the binding took %v, want %v", took, tc.waits)
 			}
 			if tc.refused { // later cycles do not count on the pod that was not bound
 				h.remove("first")
 				h.remove("second")
 				time.Sleep(2 * forgetLag)
-				binding("third", "user")()
-				if status := binding("fourth", worse)(); !status.IsSuccess() {
+				h.binding("third", nil, "user")()
+				if status := h.binding("fourth", nil, worse)(); !status.IsSuccess() {
 					t.Error(status.AsError())
 				}
 			}
@@ -94,16 +77,94 @@ func TestAssumedPodNotBound(t *testing.T) {
 	}
 }
 
-// refuse makes the API server refuse the binding of the pod first, once the channel is closed.
-func (h *harness) refuse(when <-chan struct{}) {
+// TestAssumedPodNeverBound: a pod whose binding fails each time does not keep another from ever being bound.
+func TestAssumedPodNeverBound(t *testing.T) {
+	h := newBindings(t)
+	h.slow("first", 0, true)
+	for n := 0; ; n++ {
+		first, second := h.binding("first", nil, "user"), h.binding("second", nil, "virtual")
+		first()
+		status := second()
+		if status.IsSuccess() != (n == maxRefusals) {
+			t.Fatalf("after %d refusals: %v", n, status.AsError())
+		}
+		if status.IsSuccess() {
+			return
+		}
+		h.remove("first")
+		h.remove("second")
+	}
+}
+
+// TestAssumedPodsBefore: which pods a cycle may have counted.
+func TestAssumedPodsBefore(t *testing.T) {
+	began := time.Now()
+	a := newAssumedPods()
+	for name, failed := range map[string]time.Time{"open": {}, "long ago": began.Add(-time.Second), "just now": began.Add(-forgetLag / 2), "since": began.Add(time.Second)} {
+		p := pod(name).UID(name).Obj()
+		a.add(p.UID, nil, 1)
+		if !failed.IsZero() {
+			a.remove(p.UID, failed)
+		}
+	}
+	a.add("bound", nil, 1)
+	a.remove("bound", time.Time{})
+	if same, worse := len(a.before(1, began)), len(a.before(2, began)); same != 0 || worse != 3 {
+		t.Errorf("cycles for the same rank may have counted %d, those for a worse rank %d; want 0 and 3", same, worse)
+	}
+	if a.remove("open", began); len(a.pods) > 0 {
+		t.Errorf("%d pods are left", len(a.pods))
+	}
+}
+
+// bindings is a harness whose pods are bound as in the scheduler's binding cycle.
+type bindings struct{ *harness }
+
+// newBindings has a user node with one place, the virtual node, and the other nodes. The gate is open.
+func newBindings(t *testing.T, others ...*v1.Node) bindings {
+	h := bindings{newHarness(t, aks(t))}
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
+	user := userNode("user").Capacity(map[v1.ResourceName]string{"cpu": "4", "memory": "16Gi", "pods": "1"}).Obj()
+	for _, n := range append([]*v1.Node{user, virtualNode("virtual").Obj()}, others...) {
+		h.sched.Cache.AddNode(h.logger, n)
+		must.NoError(t, h.shared.Core().V1().Nodes().Informer().GetIndexer().Add(n))
+	}
+	return h
+}
+
+// binding runs a scheduling cycle, in which the pod must get the node, and returns the pod's binding cycle.
+func (h bindings) binding(name string, selector map[string]string, want string) func() *fwk.Status {
+	h.Helper()
+	state, p, profile := framework.NewCycleState(), pod(name).UID(name).NodeSelector(selector).Obj(), h.sched.Profiles[ourProfile]
+	if node, err := h.scheduleIn(state, p); err != nil || node != want {
+		h.Fatalf("%s: node %q, %v; want %s", name, node, err, want)
+	}
+	if status := profile.RunReservePluginsReserve(h.ctx, state, p, want); !status.IsSuccess() {
+		h.Fatal(status.AsError())
+	}
+	_, _ = h.client.CoreV1().Pods("default").Create(h.ctx, p, metav1.CreateOptions{})
+	return func() *fwk.Status {
+		status := profile.RunBindPlugins(h.ctx, state, p, want)
+		if status.IsSuccess() {
+			profile.RunPostBindPlugins(h.ctx, state, p, want)
+		} else {
+			profile.RunReservePluginsUnreserve(h.ctx, state, p, want)
+		}
+		return status
+	}
+}
+
+// slow makes the API server take a while for the binding of the pod, and refuse it if refuses is set.
+func (h bindings) slow(pod string, delay time.Duration, refuses bool) {
 	h.client.PrependReactor("create", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create := action.(k8stesting.CreateAction)
-		if binding, ok := create.GetObject().(*v1.Binding); !ok || binding.Name != "first" {
+		if binding, ok := create.GetObject().(*v1.Binding); !ok || binding.Name != pod {
 			return false, nil, nil
 		}
-		if when != nil {
-			<-when
+		time.Sleep(delay)
+		if refuses {
+			return true, nil, errors.New("the API server is starting")
 		}
-		return true, nil, errors.New("the API server is starting")
+		return false, nil, nil
 	})
 }

@@ -20,15 +20,15 @@ import (
 // The API server copies the annotations of a Binding onto the pod, so a bound pod always has them. They need no extra
 // API call. A scheduler whose lease has expired binds no pods.
 func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	pl.retries.Remove(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	defer cancel()
-	if err := pl.settle(ctx, state, nodeName); err != nil {
+	if err := pl.settle(ctx, state, pod, nodeName); err != nil {
 		return fwk.AsStatus(err)
 	}
+	pl.retries.Remove(pod.UID)
 	placed := pl.placementOf(state, pod, nodeName)
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, &placed)},
@@ -38,6 +38,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	if status := pl.bind(ctx, pod, binding); !status.IsSuccess() {
 		return status
 	}
+	pl.assumed.remove(pod.UID, time.Time{})
 	placed.count(klog.FromContext(ctx), pod, nodeName)
 	if placed.burst != nil {
 		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", placed.burst.message)
@@ -45,27 +46,32 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	return nil
 }
 
-// Reserve records that the pod is assumed on the node.
-func (pl *PoolPriority) Reserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	if node, err := pl.nodes.Get(nodeName); err == nil {
-		rank, _ := pl.pools.RankOf(node.Labels)
-		pl.assumed.add(pod.UID, rank)
+// Reserve records that the pod is assumed on the node, and which pods are assumed on better nodes. The cycle of a pod
+// group also reserves nodes that its pods may not get. Its pods are not recorded.
+func (pl *PoolPriority) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	c, err := readCycle(state)
+	node, gone := pl.nodes.Get(nodeName)
+	if err != nil || gone != nil || !pl.strict || inPodGroupCycle(state) {
+		return nil
 	}
+	rank, _ := pl.pools.RankOf(node.Labels)
+	c.counted = pl.assumed.before(rank, c.began)
+	pl.assumed.add(pod.UID, node, rank)
 	return nil
 }
 
 // Unreserve runs if an assumed pod is not bound, for example because a Permit plugin rejected it. The pod fits its
 // node, so it does not wait for a scale-up.
 func (pl *PoolPriority) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
-	pl.assumed.failed(pod.UID, pl.clock.Now())
+	pl.assumed.remove(pod.UID, pl.clock.Now())
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Failed(pod, false)
 	}
 }
 
-// PostBind records that the pod is bound, by this plugin or by an extender.
+// PostBind records that the pod is bound, if an extender bound it.
 func (pl *PoolPriority) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
-	pl.assumed.bound(pod.UID)
+	pl.assumed.remove(pod.UID, time.Time{})
 }
 
 // bind sends the binding to the API server.

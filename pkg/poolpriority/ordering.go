@@ -31,6 +31,7 @@ const (
 // cycle holds the decisions that are made for a pod before Filter runs. Filter changes only the flags.
 type cycle struct {
 	began       time.Time        // when PreFilter ran
+	counted     []*assumedPod    // the pods that were assumed on better nodes, set by Reserve
 	worst       pool.Rank        // Filter rejects nodes that rank below worst
 	narrowed    bool             // worst is the best rank that has a feasible node
 	widened     bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed

@@ -3,8 +3,9 @@
 // surge.go makes new pods of a rollout wait until old pods have left. narrowing.go runs the search at the end of
 // PreFilter, and diagnoses.go caches why equal pods fit no node. filtering.go rejects nodes outside the pod's pool and
 // in closed burst pools. scoring.go scores nodes by rank if args.order is Preferred. preempting.go makes preemption
-// prefer better-ranked pools. binding.go binds pods and sets their deletion costs. requeue.go registers the events that
-// requeue pods, and retrying.go retries pods that lost a race. profile.go checks the plugin's place in the profile.
+// prefer better-ranked pools. binding.go binds pods and sets their deletion costs. assumed.go refuses a binding to a
+// worse node if a pod could not be bound to a better one. requeue.go registers the events that requeue pods, and
+// retrying.go retries pods that lost a race. profile.go checks the plugin's place in the profile.
 // Package gatekeeper decides which gates are open. It also runs outside the scheduling cycle.
 package poolpriority
 
@@ -73,7 +74,7 @@ type PoolPriority struct {
 	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
 	retries    retries
-	assumed    assumedPods
+	assumed    *assumedPods
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
 }
@@ -143,6 +144,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		deletionCost: *args.ScaleIn.PodDeletionCost,
 		index:        newIndex(pools, f.ProfileName()),
 		retries:      newRetries(),
+		assumed:      newAssumedPods(),
 		filters:      sets.New[string](),
 	}
 	if args.Mode != configv1.ModeObserve {

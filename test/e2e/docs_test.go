@@ -35,10 +35,19 @@ func TestKindPage(t *testing.T) {
 		t.Fatalf("the page has the commands %q", commands)
 	}
 	e := start(t, devcluster.SchedulerNamespace)
+	t.Cleanup(func() {
+		e.kubectl("delete", "--ignore-not-found", "-f", filepath.Join(dir, "web.yaml"))
+		e.logs.end()
+		e.run("helm", "uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace)
+		e.kubectl("label", "node", "--all", "pool-")
+		e.run("kubectl", "taint", "node", "pool-priority-e2e-worker4", "burst-")
+		e.kubectl("uncordon", "pool-priority-e2e-worker3")
+		e.kubectl("delete", "--ignore-not-found", "namespace", devcluster.SchedulerNamespace, "--timeout=60s")
+	})
 	path := must.Get(filepath.Abs(*bin))(t)
 	t.Setenv("PATH", strings.Join([]string{path, filepath.Join(path, "tools"), os.Getenv("PATH")}, string(os.PathListSeparator)))
-	runs := map[int][]string{4: {"", "worker", "worker2"}, 6: {"worker", "worker2", "worker3"}, 7: {"worker", "worker2", "worker3", "worker4"}, 9: {"worker", "worker2", "worker3"}}
-	says := map[int]string{5: "would wait for user", 8: "open"}
+	runs := map[int][]string{5: {"", "worker", "worker2"}, 7: {"worker", "worker2", "worker3"}, 8: {"worker", "worker2", "worker3", "worker4"}, 9: {"worker", "worker2", "worker3"}}
+	says := map[int]string{6: "would wait for user"}
 	for i, command := range commands {
 		if i == 0 {
 			continue
@@ -62,10 +71,4 @@ func TestKindPage(t *testing.T) {
 			})
 		}
 	}
-	e.kubectl("delete", "-f", filepath.Join(dir, "web.yaml"))
-	e.logs.end()
-	e.helm("uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace)
-	e.kubectl("label", "node", "--all", "pool-")
-	e.kubectl("taint", "node", "pool-priority-e2e-worker4", "burst-")
-	e.kubectl("delete", "namespace", devcluster.SchedulerNamespace, "--timeout=60s")
 }

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// evictionsAtOnce limits the evictions from one burst pool without a delay between them. Their rate is limited, too.
-	// If the provider refuses pods because of the pool, such as for its quota, the pool closes, and the replacements run
-	// elsewhere or wait. Then the limit is one in refusingPause, which protects the API server. Otherwise the
-	// replacements may go to the same pool. Then it is one in openPause, which is at most 20 in 5 minutes, because Azure
-	// allows 100 creates of container groups in 5 minutes for all pods.
+	// evictionsAtOnce limits the evictions from one burst pool without a delay between them. Further evictions have a
+	// pause between them, of refusingPause or openPause. refusingPause is for pods whose replacements do not go to the
+	// same pool: the provider refused them because of the pool, which closes, or because of the pod's template, which is
+	// ineligible then. This pause protects the API server. openPause is for all others, and allows 20 evictions in 5
+	// minutes: each replacement may be another container group, and Azure allows 100 creates of these in 5 minutes.
 	evictionsAtOnce          = 10
 	refusingPause, openPause = time.Second, 30 * time.Second
 	// If the provider also refuses the replacement of a refused pod, the controller evicts the replacement after a
@@ -140,7 +140,7 @@ func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Du
 // returns the delay before the next attempt. cause is why the provider refused the pod, or empty.
 func (l *podFailures) delay(i int, cause refusal.Cause, now time.Time) time.Duration {
 	key := limiterKey{i, openPause}
-	if cause == refusal.PoolError {
+	if cause == refusal.PoolError || cause == refusal.PodError {
 		key.pause = refusingPause
 	}
 	if l.limiters[key] == nil {

@@ -238,8 +238,8 @@ func TestSiblings(t *testing.T) {
 	}
 }
 
-// TestRates: 100 pods that a quota refuses are evicted within 2 minutes, because their pool closes. Of pods whose
-// replacements may go to the same pool, at most 20 are evicted in 5 minutes.
+// TestRates: 100 pods whose replacements do not go to the same pool are evicted within 2 minutes. Of other pods, at most
+// 20 are evicted in 5 minutes.
 func TestRates(t *testing.T) {
 	for _, tc := range []struct {
 		name, message string
@@ -247,6 +247,7 @@ func TestRates(t *testing.T) {
 		want          int
 	}{
 		{"quota", `api call: 409 {"error":{"code":"ContainerGroupQuotaReached","message":"quota"}}`, 100 * time.Second, 100},
+		{"the pod's image", `api call: 400 {"error":{"code":"InaccessibleImage","message":"The image is not accessible."}}`, 100 * time.Second, 100},
 		{"unknown", "no", 5*time.Minute - time.Second, 19},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -320,7 +320,7 @@ type Capacity struct {
 	UnknownGrace *metav1.Duration `json:"unknownGrace,omitempty"`
 
 	// ProvisionGrace is how long ordered nodes of a node group may take to become usable. The time starts again when the
-	// group's size changes. The default is that of the autoscaler's `--max-node-provision-time`.
+	// group's size in the autoscaler's status changes. The default is that of the autoscaler's `--max-node-provision-time`.
 	ProvisionGrace *metav1.Duration `json:"provisionGrace,omitempty"`
 
 	// BackoffGrace is how long a node group is in backoff, or all launches of a NodePool fail, before the group counts
