@@ -21,6 +21,8 @@ const (
 	settleLimit = 5 * time.Second
 	// forgetLag is more than the time between Unreserve and a snapshot without the pod.
 	forgetLag = 100 * time.Millisecond
+	// longestCycle is more than the duration of a scheduling cycle.
+	longestCycle = 10 * time.Second
 	// maxRefusals bounds how many bindings of a pod settle refuses. Otherwise, a pod whose binding fails each time could
 	// keep other pods from ever being bound.
 	maxRefusals = 5
@@ -35,7 +37,7 @@ var errBetterNode = errors.New("better nodes were full, but a pod could not be b
 type assumedPods struct {
 	mu       sync.Mutex
 	pods     map[types.UID]*assumedPod
-	failed   []*assumedPod // those that were not bound, if a snapshot may still have them
+	failed   []*assumedPod // those that were not bound lately
 	refusals *lru.Cache    // how many bindings of a pod settle has refused, by UID
 }
 
@@ -70,21 +72,30 @@ func (a *assumedPods) remove(pod types.UID, failed time.Time) {
 	}
 	delete(a.pods, pod)
 	if p.failed = failed; !failed.IsZero() {
-		a.failed = append(a.failed, p)
+		tooOld := failed.Add(-longestCycle)
+		a.failed = append(slices.DeleteFunc(a.failed, func(p *assumedPod) bool { return p.failed.Before(tooOld) }), p)
 	}
 	close(p.done)
 }
 
 // before returns the pods on nodes of better ranks that a cycle which began at the time began may have counted.
-func (a *assumedPods) before(rank pool.Rank, began time.Time) []*assumedPod {
+func (a *assumedPods) before(rank pool.Rank, began time.Time) (pods []*assumedPod) {
+	if rank == 0 {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.failed = slices.DeleteFunc(a.failed, func(p *assumedPod) bool { return p.failed.Before(began.Add(-forgetLag)) })
-	pods := slices.Clone(a.failed)
 	for _, p := range a.pods {
-		pods = append(pods, p)
+		if p.rank < rank {
+			pods = append(pods, p)
+		}
 	}
-	return slices.DeleteFunc(pods, func(p *assumedPod) bool { return p.rank >= rank })
+	for _, p := range a.failed {
+		if p.rank < rank && p.failed.After(began.Add(-forgetLag)) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
 }
 
 // settle returns an error if the pod's cycle counted another pod on a better node, and that pod could not be bound.
