@@ -1,14 +1,14 @@
 package poolpriority
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	k8stesting "k8s.io/client-go/testing"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -61,7 +61,7 @@ func TestAssumedPodNotBound(t *testing.T) {
 			if refused := errors.Is(status.AsError(), errBetterNode); refused != tc.refused || status.IsSuccess() == tc.refused {
 				t.Fatalf("status %v, want it refused: %t", status.AsError(), tc.refused)
 			}
-			if took := time.Since(began); took < tc.waits || took > tc.waits+moment {
+			if took := time.Since(began); took < tc.waits || took > tc.waits+3*time.Second {
 				t.Errorf("the binding took %v, want %v", took, tc.waits)
 			}
 			if tc.refused { // later cycles do not count on the pod that was not bound
@@ -156,15 +156,31 @@ func (h bindings) binding(name string, selector map[string]string, want string) 
 
 // slow makes the API server take a while for the binding of the pod, and refuse it if refuses is set.
 func (h bindings) slow(pod string, delay time.Duration, refuses bool) {
-	h.client.PrependReactor("create", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
-		create := action.(k8stesting.CreateAction)
-		if binding, ok := create.GetObject().(*v1.Binding); !ok || binding.Name != pod {
-			return false, nil, nil
+	h.plugin.binder = slowBinder{h.plugin.binder, pod, delay, refuses}
+}
+
+type slowBinder struct {
+	typedcorev1.PodsGetter
+	pod     string
+	delay   time.Duration
+	refuses bool
+}
+
+func (b slowBinder) Pods(namespace string) typedcorev1.PodInterface {
+	return slowPods{b.PodsGetter.Pods(namespace), b}
+}
+
+type slowPods struct {
+	typedcorev1.PodInterface
+	binder slowBinder
+}
+
+func (p slowPods) Bind(ctx context.Context, binding *v1.Binding, options metav1.CreateOptions) error {
+	if binding.Name == p.binder.pod {
+		time.Sleep(p.binder.delay)
+		if p.binder.refuses {
+			return errors.New("the API server is starting")
 		}
-		time.Sleep(delay)
-		if refuses {
-			return true, nil, errors.New("the API server is starting")
-		}
-		return false, nil, nil
-	})
+	}
+	return p.PodInterface.Bind(ctx, binding, options)
 }
