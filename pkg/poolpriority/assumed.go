@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -38,7 +37,7 @@ type assumedPods struct {
 	mu       sync.Mutex
 	pods     map[types.UID]*assumedPod
 	failed   []*assumedPod // those that were not bound lately
-	refusals *lru.Cache    // how many bindings of a pod settle has refused, by UID
+	refusals retries       // how many bindings of each pod settle has refused
 }
 
 type assumedPod struct {
@@ -50,7 +49,7 @@ type assumedPod struct {
 }
 
 func newAssumedPods() *assumedPods {
-	return &assumedPods{pods: map[types.UID]*assumedPod{}, refusals: lru.New(maxRetried)}
+	return &assumedPods{pods: map[types.UID]*assumedPod{}, refusals: newRetries()}
 }
 
 func (a *assumedPods) add(pod types.UID, node *v1.Node, rank pool.Rank) {
@@ -107,30 +106,33 @@ func (pl *PoolPriority) settle(ctx context.Context, state fwk.CycleState, pod *v
 	if err != nil || gone != nil {
 		return nil
 	}
-	counted := slices.DeleteFunc(c.counted, func(p *assumedPod) bool { return !pl.letsIn(pod, nil, p.node) })
+	wait := time.Duration(0)
 	if pl.pools.IsBurstNode(node.Labels) {
-		limit, cancel := context.WithTimeout(ctx, settleLimit)
-		defer cancel()
-		for _, p := range counted {
-			select {
-			case <-p.done:
-			case <-limit.Done():
-			}
-		}
+		wait = settleLimit
 	}
-	failed := slices.ContainsFunc(counted, func(p *assumedPod) bool {
-		select {
-		case <-p.done:
-			return !p.failed.IsZero()
-		default:
-			return false
-		}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	failed := slices.ContainsFunc(c.counted, func(p *assumedPod) bool {
+		return pl.letsIn(pod, nil, p.node) && p.hasFailed(ctx)
 	})
-	n, _ := pl.assumed.refusals.Get(pod.UID)
-	refused, _ := n.(int)
-	if !failed || refused >= maxRefusals {
+	n := pl.assumed.refusals.count(pod.UID)
+	if !failed || n >= maxRefusals {
 		return nil
 	}
-	pl.assumed.refusals.Add(pod.UID, refused+1)
+	pl.assumed.refusals.Add(pod.UID, n+1)
 	return errBetterNode
+}
+
+// hasFailed waits until the pod is bound or has failed, or until the context ends, and reports whether it has failed.
+func (p *assumedPod) hasFailed(ctx context.Context) bool {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.done:
+		return !p.failed.IsZero()
+	default:
+		return false
+	}
 }

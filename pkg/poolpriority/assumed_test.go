@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -100,11 +101,10 @@ func TestAssumedPodNeverBound(t *testing.T) {
 func TestAssumedPodsBefore(t *testing.T) {
 	began := time.Now()
 	a := newAssumedPods()
-	for name, failed := range map[string]time.Time{"open": {}, "long ago": began.Add(-time.Second), "just now": began.Add(-forgetLag / 2), "since": began.Add(time.Second)} {
-		p := pod(name).UID(name).Obj()
-		a.add(p.UID, nil, 1)
+	for pod, failed := range map[types.UID]time.Time{"open": {}, "long ago": began.Add(-time.Second), "just now": began.Add(-forgetLag / 2), "since": began.Add(time.Second)} {
+		a.add(pod, nil, 1)
 		if !failed.IsZero() {
-			a.remove(p.UID, failed)
+			a.remove(pod, failed)
 		}
 	}
 	a.add("bound", nil, 1)

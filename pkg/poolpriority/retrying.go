@@ -27,20 +27,20 @@ type retries struct{ *lru.Cache }
 
 func newRetries() retries { return retries{lru.New(maxRetried)} }
 
-// failed returns how many narrowed cycles of the pod have failed in a row.
-func (r retries) failed(uid types.UID) int {
+// count returns how many narrowed cycles of the pod have failed in a row, or how many bindings settle has refused.
+func (r retries) count(uid types.UID) int {
 	n, _ := r.Get(uid)
 	count, _ := n.(int)
 	return count
 }
 
 // exhausted reports whether the pod's next cycle must not be narrowed.
-func (r retries) exhausted(uid types.UID) bool { return r.failed(uid) > triesAtOnce }
+func (r retries) exhausted(uid types.UID) bool { return r.count(uid) > triesAtOnce }
 
 // retry requeues a pod whose narrowed cycle failed. After more than triesAtOnce failures in a row, the pod waits for
 // retryWidened, and its next cycle is not narrowed.
 func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
-	n := pl.retries.failed(pod.UID) + 1
+	n := pl.retries.count(pod.UID) + 1
 	if pl.retries.Add(pod.UID, n); n > triesAtOnce {
 		logger.Info("Filter has repeatedly rejected a node that it had accepted earlier in the same cycle. A Filter plugin of the profile may be inconsistent. The next cycle tries the nodes of all pools",
 			"pod", klog.KObj(pod), "tries", n)
