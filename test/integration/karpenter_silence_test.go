@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -68,4 +69,38 @@ func TestKarpenterSilence(t *testing.T) {
 		e.Stays(20*time.Second, notBurst)
 	}
 	e.Lands(90*time.Second, "web", map[string]int{"agentpool": 12})
+}
+
+// TestKarpenterSilenceWithoutLease: without the right to read Karpenter's Lease, a pod bursts 5 to 6 minutes after
+// Karpenter fell silent. The Lease of the configuration is one that the scheduler may not read.
+func TestKarpenterSilenceWithoutLease(t *testing.T) {
+	if *silent < 5*time.Minute {
+		t.Skip("takes 6 minutes: make test-long runs it, with -silent 10m")
+	}
+	t.Parallel()
+	config := replaced(t, karpenterConfig, "      pools:\n", "      capacity: {karpenterLease: kube-system/another}\n      pools:\n")
+	e := startKarpenter(t, config)
+	e.refused = true
+	e.waitGated(true)
+	e.Eventually(time.Minute, func() string {
+		state, err := e.published()
+		if err != nil || state.Pools[0].State != nodegroups.CanGrow {
+			return fmt.Sprintf("published: %+v, %v", state, err)
+		}
+		return ""
+	})
+	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGSTOP))
+	began := time.Now()
+	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
+	bursts := func() string {
+		if n := e.Placed("burst-required")["aci"]; n != 1 {
+			return fmt.Sprintf("%d pods have burst after %v; %s", n, time.Since(began), e.Said("burst-required"))
+		}
+		return ""
+	}
+	e.Eventually(6*time.Minute, bursts)
+	if took := time.Since(began); took < 5*time.Minute {
+		t.Errorf("it burst after %v", took)
+	}
+	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGCONT))
 }

@@ -33,12 +33,18 @@ type objectKey struct {
 	object    types.UID
 }
 
+// maxAge is the age from which events do not count when they are listed. Autoscalers repeat the events that still hold:
+// the cluster autoscaler and Karpenter on a pod after 5 minutes at most, a degradation within maxDegradation.
+const maxAge = 15 * time.Minute
+
 // lastEvents has the last event on each object. An informer would keep all events for as long as the API server does, which
 // is an hour by default. In that time, the autoscaler may write many events on a pod that waits.
 type lastEvents[F comparable] struct {
-	keep    func(*v1.Event) (fact F, at time.Time, urgent bool)
-	changed func()
-	synced  atomic.Bool
+	keep     func(*v1.Event) (fact F, at time.Time, urgent bool)
+	changed  func()
+	now      func() time.Time
+	unneeded *event[F] // stands for each listed event that does not count
+	synced   atomic.Bool
 
 	mu   sync.Mutex
 	last map[objectKey]*event[F]
@@ -49,7 +55,7 @@ var _ cache.TransformingStore = &lastEvents[int]{}
 // watchEvents starts to watch the events in the namespace that match the selector. keep returns an event's fact. If the
 // scheduler may not read events, the message is logged.
 func watchEvents[F comparable](ctx context.Context, config *Config, namespace string, selector fields.Set, message string, keep func(*v1.Event) (fact F, at time.Time, urgent bool)) *lastEvents[F] {
-	s := &lastEvents[F]{keep: keep, changed: config.Changed, last: map[objectKey]*event[F]{}}
+	s := &lastEvents[F]{keep: keep, changed: config.Changed, now: config.Now, unneeded: &event[F]{}, last: map[objectKey]*event[F]{}}
 	client := config.Client.CoreV1().Events(namespace)
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -93,7 +99,15 @@ func (s *lastEvents[F]) HasSynced() bool { return s != nil && s.synced.Load() }
 
 // Transformer implements cache.TransformingStore.
 func (s *lastEvents[F]) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.event(obj), nil }
+	return func(obj any) (any, error) { return s.listed(obj), nil }
+}
+
+// listed returns what is kept of obj, an event that was listed.
+func (s *lastEvents[F]) listed(obj any) *event[F] {
+	if e := s.event(obj); e.fact != s.unneeded.fact && s.now().Sub(e.at) < maxAge {
+		return e
+	}
+	return s.unneeded
 }
 
 // event returns what is kept of obj, which is a *v1.Event or has been transformed before.
@@ -114,9 +128,8 @@ func (s *lastEvents[F]) Add(obj any) error { return s.Update(obj) }
 
 // Update implements cache.ReflectorStore.
 func (s *lastEvents[F]) Update(obj any) error {
-	var none F
 	e := s.event(obj)
-	if e.fact == none {
+	if e.fact == s.unneeded.fact {
 		return nil
 	}
 	key := objectKey{e.Namespace, e.object}
@@ -145,16 +158,15 @@ func (s *lastEvents[F]) Delete(obj any) error {
 
 // Replace implements cache.ReflectorStore. An event that was received before keeps its fact.
 func (s *lastEvents[F]) Replace(list []any, _ string) error {
-	var none F
 	last, urgent := map[objectKey]*event[F]{}, false
 	s.mu.Lock()
 	for _, obj := range list {
-		e := s.event(obj)
+		e := s.listed(obj)
 		key := objectKey{e.Namespace, e.object}
 		if before := s.last[key]; before != nil && before.Name == e.Name && before.ResourceVersion == e.ResourceVersion {
 			e = before
 		}
-		if other := last[key]; e.fact != none && (other == nil || e.at.After(other.at)) {
+		if other := last[key]; e != s.unneeded && (other == nil || e.at.After(other.at)) {
 			last[key] = e
 		}
 	}

@@ -61,12 +61,13 @@ func pod(namespace, uid string) *corev1.Pod {
 // list events is granted, the events are read.
 func TestWatchSimulations(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
-	first := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	first := time.Now().Truncate(time.Second)
 	event := func(name, pod, reason string, at time.Time) *corev1.Event {
 		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: types.UID(pod)},
 			Reason: reason, Source: corev1.EventSource{Component: "karpenter"}, LastTimestamp: metav1.NewTime(at)}
 	}
-	client := fake.NewClientset(event("a", "p", "FailedScheduling", first), event("b", "p", "Evicted", first.Add(time.Hour)), event("c", "other", "Nominated", first))
+	client := fake.NewClientset(event("a", "p", "FailedScheduling", first), event("b", "p", "Evicted", first.Add(time.Hour)), event("c", "other", "Nominated", first),
+		event("e", "old", "FailedScheduling", first.Add(-maxAge)))
 	tries := make(chan struct{})
 	client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 		select {
@@ -88,6 +89,9 @@ func TestWatchSimulations(t *testing.T) {
 	}
 	close(tries)
 	until(t, "the events", func() bool { return s.RefusedAt(pod("default", "p")).Equal(first) })
+	if !s.RefusedAt(pod("default", "old")).IsZero() {
+		t.Error("an old event counts")
+	}
 	if !s.RefusedAt(pod("default", "other")).IsZero() || !s.RefusedAt(pod("others", "p")).IsZero() {
 		t.Error("another pod is refused")
 	}
