@@ -204,6 +204,9 @@ func (g *generator) limits(v reflect.Value, path string) string {
 		configv1.SetDefaults_PoolPriorityArgs(g.args)
 		return written(v) == text && g.refusal(path) == nil // a 0 that SetDefaults replaces is not accepted
 	}
+	if accepts(-1) && accepts(0) && !accepts(1) {
+		return "at most 0"
+	}
 	if !accepts(scale.good) || accepts(-1) {
 		log.Fatalf("%s: cannot tell the range: %s is refused, or -1 is not", path, set(scale.good))
 	}

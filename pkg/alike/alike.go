@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/compat"
@@ -111,10 +112,11 @@ func TopologyKeys(pod *corev1.Pod) (spread, affinity []string) {
 }
 
 // Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,
-// that determine whether the pod may use burst pools and how much of their budgets it uses. tenant is the pod's
+// that determine whether the pod may use burst pools, how much of their budgets it uses, and what it preempts before it
+// bursts. tenant is the pod's
 // gate.Tenant.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) any {
-	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
+	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true), ptr.Deref(pod.Spec.Priority, 0))}, aci.FeaturesOf(pod)...)
 }
 
 // Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,

@@ -191,6 +191,8 @@ func TestExplainPod(t *testing.T) {
 		{"rollout", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("RolloutTerminating"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, reported(time.Second, said("SnapshotStale"))), nil},
 		{"victims", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("VictimsTerminating"))), nil},
+		{"makes-room", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("MakesRoom"))), nil},
+		{"placeholder", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("BelowPriority")), func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](-10) }), nil},
 		{"refused", refusing(t), pod(held, 4*time.Minute, reported(3*time.Minute, said("Refused"))), nil},
 		{"spent", worlds["spent"](t), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},
 		{"namespace-spent", spentIn(t, "default"), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},

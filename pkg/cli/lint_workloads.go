@@ -183,7 +183,7 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 			e.request.AzureFiles, _ = c.azureFiles(ctx, e.pod) // without the right, the volumes do not count as Azure Files
 		}
 		e.ask(e.pod)
-		if code := e.never(); code != "" {
+		if code := e.never(); code != "" && code != gate.ReasonBelowPriority.Code {
 			w.CannotBurst = code + ", " + gate.Lookup(code).Sentence
 		}
 	}

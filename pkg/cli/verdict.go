@@ -81,7 +81,7 @@ func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
 			said := gate.Verdict{Reason: reason}
-			if v := &decision.Burst[i]; v.Open && !v.Observed && said.Passes() {
+			if v := &decision.Burst[i]; v.Open && !v.Observed && (said.Passes() || said.Reason.Code == gate.ReasonMakesRoom.Code) {
 				*v = said
 			}
 		}
@@ -276,6 +276,8 @@ func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 		return []Change{{When: "the pods that the rollout replaces have terminated"}}
 	case gate.ReasonVictimsTerminating.Code:
 		return []Change{{When: "the pods that the pod preempted have terminated"}}
+	case gate.ReasonMakesRoom.Code:
+		return []Change{{When: "the pod has preempted pods of low priority, or could not"}}
 	case gate.ReasonReplicaSetUnknown.Code, gate.ReasonSnapshotStale.Code:
 		return []Change{{When: "the scheduler's cache is up to date, in a moment"}}
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -88,6 +90,7 @@ func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, 
 var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
+	(*evaluation).priority,
 	(*evaluation).losses,
 	(*evaluation).onlyWhenFull,
 	(*evaluation).template,
@@ -126,7 +129,7 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	case pool.BurstNever:
 		return closed(ReasonOptedOut, "")
 	case pool.BurstAlways:
-	case "":
+	case "", pool.BurstBelowPriority:
 		if reason := e.a.burst[i].ineligible; reason.Code != "" {
 			return Verdict{Reason: reason}
 		}
@@ -135,6 +138,14 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	}
 	if detail := e.a.burst[i].tooLarge; detail != "" {
 		return closed(reasonTooLarge, detail)
+	}
+	return v
+}
+
+// priority closes the gate to pods that others preempt before they burst, such as placeholders.
+func (e *evaluation) priority(i int, v Verdict) Verdict {
+	if corev1helpers.PodPriority(e.req.Pod) < e.Pools.At(i).BelowPriority() && pool.BurstValue(e.req.Pod) != pool.BurstBelowPriority {
+		return closed(ReasonBelowPriority, "")
 	}
 	return v
 }

@@ -134,8 +134,8 @@ func (req *Request) AutoscalerKey() string {
 
 // Wait keeps the gate closed for a pod that may fit into an earlier pool after other pods have terminated.
 type Wait struct {
-	// Reason is ReasonRolloutTerminating, ReasonVictimsTerminating or ReasonReplicaSetUnknown. The first two have the
-	// node's name as their detail.
+	// Reason is ReasonRolloutTerminating, ReasonVictimsTerminating, ReasonMakesRoom or ReasonReplicaSetUnknown. All but
+	// the last have the node's name as their detail.
 	Reason nodegroups.Reason
 	// Until is when the wait ends; zero if the pod does not wait.
 	Until time.Time

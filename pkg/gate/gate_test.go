@@ -37,7 +37,7 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template, Capacity: &configv1.PoolCapacity{ProvisionGrace: &metav1.Duration{Duration: 12 * time.Minute}}},
 		{Name: "system", NodeSelector: matching("mode", "system")},
-		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MakeRoom: configv1.MakeRoom{BelowPriority: new(int32)}}},
 	}})
 	must.NoError(t, err)
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
@@ -141,7 +141,7 @@ func TestDecide(t *testing.T) {
 		{name: "not declined: the pod waits for something else", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, stopped: true, wantCode: "PoolCanGrow"},
 		{name: "not declined: the pod was nominated", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, ignored: minute, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "not declined: the autoscaler does not look at it yet", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, annotations: map[string]string{DelayAnnotation: "2h"}, wantCode: "PoolCanGrow"},
-		{name: "not declined: the autoscaler never looks at it", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, priority: -11, wantCode: "PoolCanGrow"},
+		{name: "not declined: the autoscaler never looks at it", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, priority: -11, annotations: map[string]string{pool.BurstAnnotation: pool.BurstBelowPriority}, wantCode: "PoolCanGrow"},
 		{name: "not declined: a ProvisioningRequest may still get it nodes", user: looked(canGrow, time.Hour), system: full, unschedFor: 11 * minute, annotations: booked, wantCode: "ProvisioningRequest", wantUntil: minute},
 		{name: "the same with the old annotation", user: looked(canGrow, time.Hour), system: full, unschedFor: 11 * minute,
 			annotations: map[string]string{"cluster-autoscaler.kubernetes.io/consume-provisioning-request": ""}, wantCode: "ProvisioningRequest", wantUntil: minute},
@@ -157,6 +157,9 @@ func TestDecide(t *testing.T) {
 		{name: "the earliest change counts", user: looked(canGrow, time.Hour), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
 		{name: "opted out", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: pool.BurstNever}, wantCode: "OptedOut"},
 		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
+		{name: "others preempt it before they burst", user: full, system: full, priority: -1, wantCode: "BelowPriority"},
+		{name: "others preempt it, and it may burst", user: full, system: full, priority: -1, annotations: map[string]string{pool.BurstAnnotation: pool.BurstBelowPriority}, wantOpen: true, wantCode: "Open"},
+		{name: "Always is not enough", user: full, system: full, priority: -1, annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}, wantCode: "BelowPriority"},
 		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

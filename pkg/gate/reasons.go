@@ -62,6 +62,8 @@ var (
 	ReasonRateLimited        = define(Momentary, "RateLimited", "node(s) in a burst pool that starts few pods at a time for an owner that counts failed pods, such as a Job", "")
 	reasonOverrideUnread     = define(Momentary, "OverrideUnread", "node(s) in a burst pool, which stays closed until the scheduler has read the ConfigMap pool-priority-override", "")
 
+	// ReasonMakesRoom is not Momentary: the scheduler preempts pods for the held pod.
+	ReasonMakesRoom        = define(Waiting, "MakesRoom", "node(s) in a burst pool, which stays closed while the pod can take the place of pods of low priority (makeRoom) elsewhere", "")
 	ReasonProviderRefusing = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
 	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tested with one other pod", "")
 	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of an owner that counts failed pods, such as a Job", "")
@@ -70,8 +72,10 @@ var (
 
 	ReasonOptedOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
 		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)
-	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod may not use: its annotation poolpriority.dev/burst is neither Never nor Always",
-		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
+	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod may not use: its annotation poolpriority.dev/burst is not Never, Always or BelowPriority",
+		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+", "+pool.BurstAlways+" or "+pool.BurstBelowPriority+", or remove it")
+	ReasonBelowPriority = define(Lasting, "BelowPriority", "node(s) in a burst pool, which takes no pods of such a low priority (makeRoom)",
+		"it may burst with the annotation "+pool.BurstAnnotation+": "+pool.BurstBelowPriority)
 	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack the topologyKey of a DoNotSchedule spread constraint of the pod",
 		"it may burst if its topologySpreadConstraints with that topologyKey are removed or set to ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",

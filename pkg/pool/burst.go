@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	BurstNever = "Never"
 	// BurstAlways is the value of BurstAnnotation that skips the check whether a virtual kubelet can run the pod.
 	BurstAlways = "Always"
+	// BurstBelowPriority is the value of BurstAnnotation with which a pod may burst although its priority is below the
+	// burst pool's BelowPriority.
+	BurstBelowPriority = "BelowPriority"
 
 	// These labels of a namespace have the value LabelAllowed. With BurstLabel, the pods of the namespace may burst if
 	// tenants is true. With BurstNodesLabel, they may also ask for burst nodes by themselves.
@@ -106,6 +110,10 @@ func (p *Pool) StartWithin() time.Duration {
 	}
 	return p.Burst.StartWithin.Duration
 }
+
+// BelowPriority returns the priority below which pods are preempted before a pod bursts to the pool, and below which
+// pods do not burst.
+func (p *Pool) BelowPriority() int32 { return ptr.Deref(p.Burst.MakeRoom.BelowPriority, math.MinInt32) }
 
 // SelectsNamespaces reports whether any burst pool admits only some namespaces.
 func (l List) SelectsNamespaces() bool { return l.selective }

@@ -29,6 +29,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 		return fwk.AsStatus(err)
 	}
 	pl.retries.Remove(pod.UID)
+	pl.roomTries.Remove(pod.UID)
 	placed := pl.placementOf(state, pod, nodeName)
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, &placed)},

@@ -3,6 +3,7 @@ package poolpriority
 import (
 	"context"
 	"fmt"
+	"math"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -21,6 +22,9 @@ type narrowing struct {
 // RunPreFilterPlugins runs the PreFilter plugins. It then narrows the cycle to nodes of the best rank that has a
 // feasible node.
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	if n.pl.preemption != nil {
+		n.pl.preemption.below = math.MaxInt32
+	}
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
 		if n.pl.gatekeeper != nil {
@@ -89,7 +93,9 @@ func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleSta
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly && !c.narrowed && !c.fromCache {
 		statuses = n.pl.amongOpen(state, pod, c, statuses)
-		defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c
+		if !c.makesRoom() {
+			defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c
+		}
 	}
 	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
 	if name := pod.Status.NominatedNodeName; name != "" && (result == nil || result.Mode() == fwk.ModeNoop) {

@@ -158,19 +158,23 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 func (c *cycle) mayWait() bool { return c.victims != nil || c.rollout.Possible() }
 
 // findBest returns nodes of the best rank that has a feasible node. If a burst pool has this rank, findBest checks
-// whether the pod can wait for preemption victims or for a rollout instead. If it can, the gate decides again with this
-// wait, and the search is repeated.
+// whether the pod can wait for preemption victims or for a rollout, or make room, instead. If it can, the gate decides
+// again with this wait, and the search is repeated.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
 	found, err := search.best(ctx, &c.decision)
-	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.mayWait() {
+	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) {
 		return found, err
 	}
-	if c.decision.Burst[pl.pools.PoolAt(found.rank)].Observed {
+	burst := pl.pools.PoolAt(found.rank)
+	if c.decision.Burst[burst].Observed {
 		return found, nil // without mode: Observe, the gate would already be closed
 	}
 	reservation := c.victims
-	if reservation == nil {
+	if reservation == nil && c.rollout.Possible() {
 		reservation, err = search.reservation(ctx, c.rollout)
+	}
+	if reservation == nil && err == nil {
+		reservation, err = search.room(ctx, c, pl.pools.At(burst).BelowPriority())
 	}
 	if err != nil || reservation == nil {
 		return found, err
@@ -205,7 +209,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	if c.mayWait() && c.reservation == nil {
+	if (c.mayWait() || pl.roomTries.count(pod.UID) > 0) && c.reservation == nil {
 		pl.gatekeeper.Release(pod.UID)
 	}
 }

@@ -1,6 +1,7 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. There is one file for each
 // phase. ordering.go chooses the pool of a pod by a search (search.go) over an index of the snapshot (index.go).
-// surge.go makes new pods of a rollout wait until old pods have left. narrowing.go runs the search at the end of
+// surge.go makes new pods of a rollout wait until old pods have left. headroom.go makes pods preempt placeholders before
+// they burst. narrowing.go runs the search at the end of
 // PreFilter, and diagnoses.go caches why equal pods fit no node. filtering.go rejects nodes outside the pod's pool and
 // in closed burst pools. scoring.go scores nodes by rank if args.order is Preferred. preempting.go makes preemption
 // prefer better-ranked pools. binding.go binds pods and sets their deletion costs. assumed.go refuses a binding to a
@@ -74,6 +75,7 @@ type PoolPriority struct {
 	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
 	retries    retries
+	roomTries  retries // how many times in a row each pod has tried to make room
 	assumed    *assumedPods
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
@@ -144,6 +146,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		deletionCost: *args.ScaleIn.PodDeletionCost,
 		index:        newIndex(pools, f.ProfileName()),
 		retries:      newRetries(),
+		roomTries:    newRetries(),
 		assumed:      newAssumedPods(),
 		filters:      sets.New[string](),
 	}

@@ -38,6 +38,7 @@ type preemptor struct {
 	pl        *PoolPriority
 	evaluator *preemption.Evaluator
 	nodes     int32 // the number of nodes from which in-tree preemption alone would choose
+	below     int32 // in this cycle, only pods of a lower priority are preempted (headroom.go)
 }
 
 // newPreemptor changes the profile's plugin DefaultPreemption. It returns nil if the profile does not enable
@@ -49,7 +50,8 @@ func (pl *PoolPriority) newPreemptor(profile framework.Framework) (p *preemptor,
 	}
 	for _, plugin := range profile.PreEnqueuePlugins() {
 		if plugin, ok := plugin.(*defaultpreemption.DefaultPreemption); ok {
-			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator}
+			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator, below: math.MaxInt32}
+			dryrun.LimitVictims(plugin, func() int32 { return p.below })
 			p.Around, plugin.Evaluator.Interface = p.around, p
 			return p, true
 		}
@@ -131,8 +133,11 @@ func (s *search) mayHelp(ctx context.Context, position int, status *fwk.Status) 
 // mayPreempt reports whether the pod may preempt other pods on the node, and would then fit by the resources that the
 // index compares.
 func (s *search) mayPreempt(position int) bool {
-	e, info, priority := &s.pl.index.entries[position], s.nodes[position], preemptorPriority(s.pod)
-	if s.pl.preemption == nil || e.lowestPriority(info) >= priority {
+	if s.pl.preemption == nil {
+		return false
+	}
+	e, info, priority := &s.pl.index.entries[position], s.nodes[position], min(preemptorPriority(s.pod), s.pl.preemption.below)
+	if e.lowestPriority(info) >= priority {
 		return false
 	}
 	free := e.free

@@ -73,10 +73,12 @@ type tier struct {
 
 // mayPass reports whether the node may be feasible. It calls no Filter plugins.
 func (s *search) mayPass(position int) bool {
+	return (!s.byResources || s.request.fit(s.pl.index.entries[position].free)) && s.allows(position)
+}
+
+// allows reports whether PreFilter plugins and the pod's required node affinity allow the node.
+func (s *search) allows(position int) bool {
 	e := &s.pl.index.entries[position]
-	if s.byResources && !s.request.fit(e.free) {
-		return false
-	}
 	if s.only != nil && !s.only.Has(e.node.Name) {
 		return false
 	}

@@ -7,7 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 )
 
 // SelectVictimsOnNode makes a dry run of preemption on the node.
@@ -17,4 +19,12 @@ func (i *Interface) SelectVictimsOnNode(ctx context.Context, state fwk.CycleStat
 		return r
 	})
 	return r.Victims, r.Violations, r.Status
+}
+
+// LimitVictims makes the plugin preempt only pods of a priority below the limit.
+func LimitVictims(plugin *defaultpreemption.DefaultPreemption, below func() int32) {
+	allows := plugin.IsEligiblePod
+	plugin.IsEligiblePod = func(node fwk.NodeInfo, victim fwk.PodInfo, preemptor *v1.Pod) bool {
+		return corev1helpers.PodPriority(victim.GetPod()) < below() && allows(node, victim, preemptor)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 )
 
@@ -18,4 +19,12 @@ func (i *Interface) SelectVictimsOnNode(ctx context.Context, state fwk.CycleStat
 		return r
 	})
 	return r.Victims, r.Violations, r.Status
+}
+
+// LimitVictims makes the plugin preempt only pods of a priority below the limit.
+func LimitVictims(plugin *defaultpreemption.DefaultPreemption, below func() int32) {
+	allows := plugin.IsEligiblePod
+	plugin.IsEligiblePod = func(node fwk.NodeInfo, victim preemption.Victim, preemptor *v1.Pod) bool {
+		return victim.Priority() < below() && allows(node, victim, preemptor)
+	}
 }

@@ -55,6 +55,7 @@ pools:
     platform: Other
     largest: {cpu: "4", memory: 16Gi}
     startWithin: 0s
+    makeRoom: {belowPriority: -20}
     allow: [NetworkPolicy, SecurityContext]
 scaleIn: {others: true}
 tenants: true
@@ -66,6 +67,9 @@ tenants: true
 	silent, told := args.Pools[1].Burst, args.Pools[2].Burst
 	if !args.Tenants || len(silent.Allow) > 0 || !slices.Equal(told.Allow, []Loss{LossNetworkPolicy, LossSecurityContext}) {
 		t.Errorf("tenants: %v, allowed: %v and %v", args.Tenants, silent.Allow, told.Allow)
+	}
+	if *silent.MakeRoom.BelowPriority != 0 || *told.MakeRoom.BelowPriority != -20 {
+		t.Errorf("makeRoom: %d and %d", *silent.MakeRoom.BelowPriority, *told.MakeRoom.BelowPriority)
 	}
 	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Budget() != (BurstLimits{}) {
 		t.Errorf("defaulted burst pool: %+v", silent)

@@ -22,6 +22,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 		if burst := args.Pools[i].Burst; burst != nil {
 			burst.Platform = cmp.Or(burst.Platform, PlatformACI)
 			setDuration(&burst.StartWithin, 15*time.Minute)
+			burst.MakeRoom.BelowPriority = cmp.Or(burst.MakeRoom.BelowPriority, ptr.To[int32](0))
 			setDuration(&burst.Return.StableFor, 5*time.Minute)
 			burst.Return.EvictionsPerMinute = cmp.Or(burst.Return.EvictionsPerMinute, 2)
 			burst.Return.PerWorkload = cmp.Or(burst.Return.PerWorkload, 1)

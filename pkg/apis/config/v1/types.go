@@ -236,8 +236,20 @@ type Burst struct {
 	// means no limit.
 	WaitLimit metav1.Duration `json:"waitLimit,omitempty"`
 
+	// MakeRoom makes a pod preempt pods of low priority, such as placeholders, before it bursts. Preemption needs
+	// `order: Strict`.
+	MakeRoom MakeRoom `json:"makeRoom,omitempty"`
+
 	// Return evicts pods of the pool when VMs have capacity for them. It needs `order: Strict`.
 	Return Return `json:"return,omitempty"`
+}
+
+// MakeRoom makes a pod preempt pods of low priority outside the burst pools before it bursts.
+type MakeRoom struct {
+	// BelowPriority is the priority below which pods are preempted. Pods of such a priority burst only with the
+	// annotation `poolpriority.dev/burst: BelowPriority`. -2147483648 turns this off, because no pod has a lower
+	// priority.
+	BelowPriority *int32 `json:"belowPriority,omitempty"`
 }
 
 // Platform is the service that runs the pods of a burst pool.

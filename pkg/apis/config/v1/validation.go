@@ -166,6 +166,8 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
 	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
+	below := ptr.Deref(burst.MakeRoom.BelowPriority, 0)
+	errs = when(errs, below > 0, field.Invalid(p.Child("makeRoom", "belowPriority"), below, "must not be positive, because pods of an ordinary priority would be killed; -2147483648 turns it off"))
 	errs = append(errs, validateDurations(p, []duration{
 		{"startWithin", burst.StartWithin, time.Second, 24 * time.Hour, "0s (evict only refused pods)"},
 		{"waitLimit", &burst.WaitLimit, time.Second, 24 * time.Hour, "0s (no limit)"},
