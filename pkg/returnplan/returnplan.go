@@ -2,8 +2,9 @@
 // had capacity for the pod for the time Rules.StableFor. Pods that have not started are returned before started pods,
 // and older pods before younger pods. Rules.PerMinute bounds the rate of evictions, and Rules.PerWorkload bounds how
 // many pods of one workload are evicted at a time. An eviction helps if a VM runs the replacement. If an eviction does
-// not help, the planner pauses the workload, and each further pause is twice as long. The package has no side effects:
-// the caller passes all input, including the time.
+// not help, the planner pauses the workload, and each further pause is twice as long. If it helped, pods that come later
+// wait for a pause, too, so that a sawtooth of the load does not restart pods at each tooth. The package has no side
+// effects: the caller passes all input, including the time.
 package returnplan
 
 import (
@@ -44,6 +45,8 @@ const (
 	vacantAfter = time.Minute
 	// unreadyAfter is how long the planner waits until a replacement that is bound becomes ready.
 	unreadyAfter = 10 * time.Minute
+	// calmAfter is the first pause after a return that helped, in multiples of Rules.StableFor.
+	calmAfter = 12
 	// maxRooms bounds the number of pods for which a round reserves capacity. maxRoomsOfOne bounds the number of these
 	// pods in one workload. If Rules.PerWorkload is higher, Rules.PerWorkload is the bound.
 	maxRooms, maxRoomsOfOne = 100, 10
@@ -106,6 +109,24 @@ type Pod struct {
 	// Alike is set if all pods of the owner have the same requirements. If no VM has capacity for one of these pods, no
 	// VM has capacity for the others.
 	Alike bool
+	// Harm is why an eviction would harm the workload (HarmOf). Such a pod is not evicted.
+	Harm string
+}
+
+// HarmOf returns why the eviction of a started pod would harm its workload, or "". outdated is set if a rollout ends the
+// pod's ReplicaSet anyway. guarded is set if a PodDisruptionBudget selects the pod: then the API server decides.
+// members has all pods of the workload.
+func HarmOf(pod types.UID, outdated, guarded bool, members []Member) string {
+	ready := func(m Member) bool { return m.Ready && !m.Ending }
+	switch {
+	case outdated:
+		return "a rollout ends its ReplicaSet"
+	case guarded || !slices.ContainsFunc(members, func(m Member) bool { return m.UID == pod && ready(m) }):
+		return ""
+	case slices.ContainsFunc(members, func(m Member) bool { return m.UID != pod && ready(m) }):
+		return ""
+	}
+	return "it is the only ready pod of its workload, and no PodDisruptionBudget selects it"
 }
 
 // Member is any pod of a workload, on any node or pending.
@@ -147,16 +168,21 @@ type workload struct {
 	failures  int // evictions in a row that did not help
 	refusals  int // evictions in a row that were refused
 	notBefore time.Time
+	// helped is when an eviction last helped; zero if none did. Until calm, pods that were created after helped stay.
+	// waves counts in how many groups of pods, each created after the group before had been returned, evictions helped.
+	helped, calm time.Time
+	waves        int
 }
 
 // evicted is an evicted pod whose outcome is not known yet.
 type evicted struct {
 	uid, owner types.UID
+	created    time.Time
 	pool       int
 	goneAt     time.Time          // zero while the pod is terminating
 	known      map[types.UID]bool // the workload's pods when this pod was evicted
 	arrivedAt  time.Time          // when its replacement was first seen bound; zero while it is not bound
-	pause      time.Duration      // the workload's first pause if the eviction does not help
+	pause      time.Duration      // the workload's first pause if the eviction does not help: stableFor
 }
 
 // NewPlanner returns a planner without a history. rules has the rules of each burst pool, by its index; nil for a pool
@@ -172,19 +198,18 @@ func NewPlanner(rules []*Rules) *Planner {
 	return p
 }
 
-// Round returns the pods to evict from the burst pool with the index b at the time now. pods has all pods of this burst
-// pool that may be returned. room reserves capacity for a pod on a node until the round is over. If no node has
-// capacity, room returns false.
-func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) []Pod {
+// Round returns the pods to evict from the burst pool with the index b at the time now, and those that would be evicted
+// if this did not harm their workloads. pods has all pods of this burst pool that may be returned. room reserves capacity
+// for a pod on a node until the round is over. If no node has capacity, room returns false.
+func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (evict, spared []Pod) {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
-		return cmp.Or(stuckFirst(a, b), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(first(a.Harm == "", b.Harm == ""), first(a.Stuck, b.Stuck), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	since := map[types.UID]time.Time{}
 	full := map[types.UID]bool{} // owners for whose pods no node has capacity
 	kept := map[types.UID]int{}  // pods with reserved capacity, by workload
 	away := map[types.UID]int{}  // pods chosen in this round, by workload
-	chosen := []Pod{}
 	for _, pod := range pods {
 		if len(since) >= maxRooms {
 			break
@@ -192,6 +217,9 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 		w := p.workloads[pod.Workload]
 		if w != nil && slices.ContainsFunc(w.away, func(e evicted) bool { return e.uid == pod.UID }) {
 			continue // the pod was evicted, and has not terminated yet
+		}
+		if w != nil && !pod.Stuck && pod.Created.After(w.helped) && now.Before(w.calm) {
+			continue
 		}
 		if full[pod.Owner] || w != nil && now.Before(w.notBefore) || kept[pod.Workload] >= max(maxRoomsOfOne, plan.rules.PerWorkload) {
 			continue
@@ -209,21 +237,25 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 		if w != nil {
 			onTheirWay += len(w.away)
 		}
-		if now.Sub(since[pod.UID]) >= plan.rules.StableFor && onTheirWay < plan.rules.PerWorkload && float64(len(chosen)+1) <= plan.limiter.TokensAt(now) {
+		switch {
+		case now.Sub(since[pod.UID]) < plan.rules.StableFor:
+		case pod.Harm != "":
+			spared = append(spared, pod)
+		case onTheirWay < plan.rules.PerWorkload && float64(len(evict)+1) <= plan.limiter.TokensAt(now):
 			away[pod.Workload]++
-			chosen = append(chosen, pod)
+			evict = append(evict, pod)
 		}
 	}
 	plan.since = since
-	return chosen
+	return evict, spared
 }
 
-// stuckFirst orders pods that are stuck before those that are not.
-func stuckFirst(a, b Pod) int {
+// first orders what is true before what is not.
+func first(a, b bool) int {
 	switch {
-	case a.Stuck == b.Stuck:
+	case a == b:
 		return 0
-	case a.Stuck:
+	case a:
 		return -1
 	}
 	return 1
@@ -240,7 +272,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	for _, m := range members {
 		known[m.UID] = true
 	}
-	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, pool: b, known: known, pause: p.pools[b].rules.StableFor})
+	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, pool: b, known: known, pause: p.pools[b].rules.StableFor})
 }
 
 // Refused records that the pod's eviction was refused at the time now. It returns the pause of the pod's workload.
@@ -301,6 +333,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 				arrivals = append(arrivals, Arrival{Pool: e.pool, Evicted: e.uid, Landed: m.UID, InARow: w.failures, Until: w.notBefore, Reason: reason})
 			case over:
 				w.failures = 0
+				w.succeed(e, now)
 				arrivals = append(arrivals, Arrival{Pool: e.pool, Evicted: e.uid, Landed: m.UID})
 			default:
 				still = append(still, e)
@@ -312,12 +345,25 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			}
 		}
 		w.away = still
-		idle := len(w.away) == 0 && now.After(w.notBefore)
-		if idle && (w.failures+w.refusals == 0 || now.Sub(w.notBefore) > 2*maxPause) {
+		paused := w.notBefore
+		if w.calm.After(paused) {
+			paused = w.calm
+		}
+		idle := len(w.away) == 0 && now.After(paused)
+		if idle && (w.failures+w.refusals+w.waves == 0 || now.Sub(paused) > 2*maxPause) {
 			delete(p.workloads, uid)
 		}
 	}
 	return arrivals
+}
+
+// succeed records that the eviction helped.
+func (w *workload) succeed(e evicted, now time.Time) {
+	if e.created.After(w.helped) {
+		w.calm = now.Add(backoff.Pause(calmAfter*e.pause, w.waves, maxPause))
+		w.waves++
+	}
+	w.helped = now
 }
 
 // replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod

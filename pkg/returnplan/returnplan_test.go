@@ -92,7 +92,8 @@ func (s *script) next(pods ...Pod) (chosen []types.UID, failed []string) {
 		}
 	}
 	left := s.free
-	for _, pod := range s.Round(s.now, 0, pods, func(Pod) bool { left--; return left >= 0 }) {
+	evict, _ := s.Round(s.now, 0, pods, func(Pod) bool { left--; return left >= 0 })
+	for _, pod := range evict {
 		chosen = append(chosen, pod.UID)
 	}
 	return chosen, failed
@@ -258,13 +259,13 @@ func TestRefused(t *testing.T) {
 	yes := func(Pod) bool { return true }
 	p.Round(start, 0, []Pod{blocked, other}, yes)
 	now := start.Add(time.Minute)
-	if got := p.Round(now, 0, []Pod{blocked, other}, yes); len(got) != 1 || got[0].UID != "blocked" {
+	if got, _ := p.Round(now, 0, []Pod{blocked, other}, yes); len(got) != 1 || got[0].UID != "blocked" {
 		t.Fatalf("chose %v", got)
 	}
 	if pause := p.Refused(now, blocked); pause != refusedPause {
 		t.Errorf("paused for %v", pause)
 	}
-	if got := p.Round(now, 0, []Pod{blocked, other}, yes); len(got) != 1 || got[0].UID != "other" {
+	if got, _ := p.Round(now, 0, []Pod{blocked, other}, yes); len(got) != 1 || got[0].UID != "other" {
 		t.Errorf("chose %v, want the other: a refused eviction does not count against the rate", got)
 	}
 	last := time.Duration(0)
@@ -374,7 +375,8 @@ func TestNoPingPong(t *testing.T) {
 			p.Arrive(now, members)
 			left := m.free()
 			on := map[types.UID]int{}
-			for _, pod := range p.Round(now, 0, candidates, func(Pod) bool { left--; return left >= 0 }) {
+			evict, _ := p.Round(now, 0, candidates, func(Pod) bool { left--; return left >= 0 })
+			for _, pod := range evict {
 				if m.roomFrom.IsZero() || now.Sub(m.roomFrom) < rules.StableFor {
 					t.Fatalf("day %d, %v: a pod was chosen although there has been room since %v only", day, now, m.roomFrom)
 				}
@@ -431,4 +433,88 @@ func TestHopeless(t *testing.T) {
 	if n < 5 || n > 13 {
 		t.Errorf("evicted %d times in a day", n)
 	}
+}
+
+// TestHarmOf: a started pod whose eviction would harm its workload.
+func TestHarmOf(t *testing.T) {
+	const only = "it is the only ready pod of its workload, and no PodDisruptionBudget selects it"
+	ending := bound("other", false, true)
+	ending.Ending = true
+	for name, tc := range map[string]struct {
+		outdated, guarded bool
+		members           []Member
+		want              string
+	}{
+		"another is ready":           {false, false, []Member{bound("pod", true, true), bound("other", false, true)}, ""},
+		"the only pod":               {false, false, []Member{bound("pod", true, true)}, only},
+		"the others are not ready":   {false, false, []Member{bound("pod", true, true), bound("other", true, false), ending}, only},
+		"the pod is not ready":       {false, false, []Member{bound("pod", true, false), bound("other", true, false)}, ""},
+		"a PodDisruptionBudget":      {false, true, []Member{bound("pod", true, true)}, ""},
+		"a rollout ends it":          {true, true, []Member{bound("pod", true, true), bound("other", false, true)}, "a rollout ends its ReplicaSet"},
+		"the workload is not known":  {false, false, nil, ""},
+		"only another pod, is ready": {false, false, []Member{bound("other", true, true)}, ""},
+	} {
+		if got := HarmOf("pod", tc.outdated, tc.guarded, tc.members); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestSpared: a pod that would harm its workload is not evicted, and takes no capacity from others.
+func TestSpared(t *testing.T) {
+	r := rules()
+	p, room := NewPlanner([]*Rules{&r}), 0
+	harmful := Pod{UID: "harmful", Created: start.Add(-time.Hour), Owner: "a", Workload: "a", Harm: "it is the only one"}
+	other := Pod{UID: "other", Created: start, Owner: "b", Workload: "b"}
+	round := func(after time.Duration, pods ...Pod) (evict, spared []Pod) {
+		free := room
+		return p.Round(start.Add(after), 0, pods, func(Pod) bool { free--; return free >= 0 })
+	}
+	room = 1
+	round(0, harmful, other)
+	if evict, spared := round(time.Minute, harmful, other); len(evict) != 1 || evict[0].UID != "other" || len(spared) != 0 {
+		t.Errorf("with room for one: evicts %v, spares %v", evict, spared)
+	}
+	room = 2
+	round(2*time.Minute, harmful)
+	if evict, spared := round(3*time.Minute, harmful); len(evict) != 0 || len(spared) != 1 {
+		t.Errorf("with room for it: evicts %v, spares %v", evict, spared)
+	}
+}
+
+// TestSawtooth: the load rises every ten minutes for five minutes, and each time a pod bursts that a VM soon has room
+// for. The pauses between the returns grow. Pods that were there before the last return are not paused.
+func TestSawtooth(t *testing.T) {
+	s := newScript(t)
+	evicted := []time.Duration{}
+	for tooth := range 60 {
+		pod := Pod{UID: types.UID(fmt.Sprint("pod-", tooth)), Created: s.now, Owner: "rs", Workload: "web"}
+		s.members = []Member{bound(pod.UID, true, true)}
+		gone := false
+		for end := s.now.Add(5 * time.Minute); s.now.Before(end); {
+			pods := []Pod{pod}
+			if gone {
+				pods = nil
+			}
+			chosen, _ := s.next(pods...)
+			if len(chosen) > 0 {
+				evicted = append(evicted, s.now.Sub(start).Round(time.Minute))
+				s.Evicted(s.now, 0, pod, s.members)
+				s.members, gone = []Member{bound(pod.UID+"-new", false, true)}, true
+			}
+		}
+		s.members = nil
+		for range 30 {
+			s.next()
+		}
+	}
+	if len(evicted) < 3 || len(evicted) > 8 || s.landed != len(evicted) {
+		t.Errorf("%d returns in 60 teeth, at %v; %d helped", len(evicted), evicted, s.landed)
+	}
+	for i := 2; i < len(evicted); i++ {
+		if evicted[i]-evicted[i-1] < evicted[i-1]-evicted[i-2] && evicted[i]-evicted[i-1] < maxPause {
+			t.Errorf("the pauses do not grow: %v", evicted)
+		}
+	}
+	t.Logf("returns at %v", evicted)
 }

@@ -7,13 +7,13 @@ import (
 )
 
 // These are the values of the label result of returns.
-const resultLanded, resultNotLanded, resultRefused = "landed", "not_landed", "refused"
+const resultLanded, resultNotLanded, resultRefused, resultSpared = "landed", "not_landed", "refused", "spared"
 
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
 	Name:      "return_evictions_total",
 	Help: "Returns of pods from a burst pool to VMs, by result: landed (the replacement runs on a VM); not_landed (it is in a burst pool again, or there is none); " +
-		"refused (the pod could not be evicted).",
+		"refused (the pod could not be evicted); spared (the eviction would have harmed the workload).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
 
@@ -27,7 +27,7 @@ func BeginMetrics(pools pool.List) {
 		if !pools.At(i).Burst.Return.Enabled {
 			continue
 		}
-		for _, result := range []string{resultLanded, resultNotLanded, resultRefused} {
+		for _, result := range []string{resultLanded, resultNotLanded, resultRefused, resultSpared} {
 			returns.WithLabelValues(pools.At(i).Name, result).Add(0)
 		}
 	}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -63,9 +66,11 @@ type Returner struct {
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
+	budgets     policylisters.PodDisruptionBudgetLister
 	planner     *returnplan.Planner
 	away        map[types.UID]move   // evicted pods whose replacements may not be bound yet
 	notes       map[types.UID]string // values of BackoffAnnotation to write, by pod
+	told        map[types.UID]string // why each pod was not evicted, as an event says
 }
 
 // Wanted reports whether any pool has Return enabled.
@@ -126,14 +131,16 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	}
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
+	r.budgets = factory.Policy().V1().PodDisruptionBudgets().Lister()
 	factory.Apps().V1().ReplicaSets().Informer() // registers the informer, so that the factory starts it
+	factory.Policy().V1().PodDisruptionBudgets().Informer()
 	rules := make([]*returnplan.Rules, r.Pools.Len())
 	for i := range r.Pools.Burst() {
 		if c := r.Pools.At(i).Burst.Return; c.Enabled {
 			rules[i] = &returnplan.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
 	}
-	r.planner, r.away, r.notes = returnplan.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}
+	r.planner, r.away, r.notes, r.told = returnplan.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}, map[types.UID]string{}
 	return nil
 }
 
@@ -158,6 +165,7 @@ func (r *Returner) round(ctx context.Context) {
 		}
 	}
 	r.writeNotes(ctx, world)
+	maps.DeleteFunc(r.told, func(uid types.UID, _ string) bool { return world.pods[uid] == nil })
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
@@ -182,7 +190,11 @@ func (r *Returner) round(ctx context.Context) {
 			found[p.UID] = m
 			return m != nil
 		}
-		for _, p := range r.planner.Round(began, i, world.candidates[i], room) {
+		evict, spared := r.planner.Round(began, i, world.candidates[i], room)
+		for _, p := range spared {
+			r.spare(from, p, world.pods[p.UID], found[p.UID].to)
+		}
+		for _, p := range evict {
 			if r.clock.Since(began) > maxInterval {
 				return // the API server is slow, so the listed pods and nodes are out of date
 			}
@@ -240,7 +252,53 @@ func (r *Returner) sync() (*world, error) {
 		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
+	newest := r.newestRevisions()
+	for _, pods := range w.candidates {
+		for i := range pods {
+			if p, pod := &pods[i], w.pods[pods[i].UID]; !p.Stuck {
+				p.Harm = returnplan.HarmOf(p.UID, r.isOutdated(pod, newest), r.isGuarded(pod), w.members[p.Workload])
+			}
+		}
+	}
 	return w, nil
+}
+
+// newestRevisions returns the highest revision of a ReplicaSet of each Deployment.
+func (r *Returner) newestRevisions() map[types.UID]int64 {
+	newest := map[types.UID]int64{}
+	all, _ := r.replicaSets.List(labels.Everything()) // does not fail
+	for _, rs := range all {
+		if of := metav1.GetControllerOfNoCopy(rs); of != nil {
+			newest[of.UID] = max(newest[of.UID], revision(rs))
+		}
+	}
+	return newest
+}
+
+// revision returns the ReplicaSet's revision, which the controller of Deployments sets; 0 if it has none.
+func revision(rs *appsv1.ReplicaSet) int64 {
+	n, _ := strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)
+	return n
+}
+
+// isOutdated reports whether the pod's ReplicaSet is not the newest of its Deployment.
+func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner.Kind != "ReplicaSet" {
+		return false
+	}
+	rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(owner.Name)
+	if err != nil || rs.UID != owner.UID {
+		return false
+	}
+	of := metav1.GetControllerOfNoCopy(rs)
+	return of != nil && revision(rs) < newest[of.UID]
+}
+
+// isGuarded reports whether a PodDisruptionBudget selects the pod.
+func (r *Returner) isGuarded(pod *corev1.Pod) bool {
+	budgets, _ := r.budgets.GetPodPodDisruptionBudgets(pod) // the error says that there is none
+	return len(budgets) > 0
 }
 
 func isReady(pod *corev1.Pod) bool {
@@ -265,6 +323,16 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 		}
 	}
 	return owner.UID
+}
+
+// spare records that the pod is not evicted, although the node has had room for it.
+func (r *Returner) spare(from *pool.Pool, p returnplan.Pod, pod *corev1.Pod, node string) {
+	if r.told[p.UID] == p.Harm {
+		return
+	}
+	r.told[p.UID] = p.Harm
+	returns.WithLabelValues(from.Name, resultSpared).Inc()
+	r.Recorder.Eventf(pod, corev1.EventTypeNormal, "NotReturned", "not evicted from burst pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Burst.Return.StableFor.Duration, p.Harm)
 }
 
 // evict evicts the pod from the burst pool with the index i. A PodDisruptionBudget may make the API server refuse the

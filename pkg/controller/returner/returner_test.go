@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -386,4 +387,32 @@ func TestWorkload(t *testing.T) {
 			t.Errorf("%s %s is of %s, want %s", tc.kind, tc.name, got, tc.want)
 		}
 	}
+}
+
+// TestSpared: the only ready pod of a workload is evicted only if a PodDisruptionBudget selects it. A pod of an old
+// ReplicaSet is not evicted. An event on the pod says why, once.
+func TestSpared(t *testing.T) {
+	owned := func(name, rs string) *corev1.Pod {
+		p := pod(name, 2).Label("app", name).Node("virtual").Phase(corev1.PodRunning).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs, UID: types.UID(rs), Controller: ptr.To(true)}}
+		return p
+	}
+	rs := func(revision string) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-" + revision, Namespace: "default", UID: types.UID("web-" + revision), Annotations: map[string]string{"deployment.kubernetes.io/revision": revision},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "web", Controller: ptr.To(true)}}}}
+	}
+	guards := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "guarded", Namespace: "default"},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}}}}
+	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), rs("9"), rs("10"), guards, owned("single", "a"), owned("guarded", "b"), owned("outdated", "web-9"), owned("new", "web-10"))
+	c.expect("all", c.after(2*time.Minute), "guarded", "new")
+	events := c.Recorder.(*record.FakeRecorder).Events
+	close(events)
+	var said []string
+	for event := range events {
+		if strings.Contains(event, "NotReturned") {
+			said = append(said, event[strings.LastIndex(event, ": ")+2:])
+		}
+	}
+	slices.Sort(said)
+	c.expect("the events", said, "a rollout ends its ReplicaSet", "it is the only ready pod of its workload, and no PodDisruptionBudget selects it")
 }
