@@ -80,12 +80,16 @@ func (l *linter) readNodes(ctx context.Context, c *cluster) {
 		return
 	}
 	if l.View == nil {
-		l.View = &nodegroups.View{Pools: make([]nodegroups.Pool, l.Pools.Len())}
+		all := make([]*corev1.Node, len(nodes.Items))
 		for i := range nodes.Items {
-			if at := l.Pools.Of(nodes.Items[i].Labels); at != pool.None {
-				l.View.Pools[at].Nodes++
-			}
+			all[i] = &nodes.Items[i]
 		}
+		l.View = &nodegroups.View{Pools: make([]nodegroups.Pool, l.Pools.Len())}
+		byPool, _ := l.Pools.Group(all)
+		for i := range byPool {
+			l.View.Pools[i].Nodes = len(byPool[i])
+		}
+		l.Overlaps = l.Pools.Overlaps(all)
 	}
 	l.BurstNodes = slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !l.Pools.IsBurstNode(n.Labels) })
 	if !l.GatesNodes || !l.Pools.HasBurst() {

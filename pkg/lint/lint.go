@@ -61,6 +61,8 @@ type Facts struct {
 	Tenants, GatesNodes bool
 	// Workloads are those of the cluster or of files.
 	Workloads []Workload
+	// Overlaps are the nodes in several pools, unless they are among the scheduler's problems.
+	Overlaps []pool.Overlap
 	// BurstNodes are the nodes of burst pools. nil means that they are not known, or that there is none.
 	BurstNodes []corev1.Node
 	// GateTaintDenied is why nodes cannot get the gate taint; empty if they can, or if that is not known.
@@ -87,6 +89,9 @@ func Check(f *Facts) []Finding {
 	}
 	for _, problem := range f.Problems {
 		add("Problem", Warning, "scheduler", "docs/troubleshooting.md", "", "%s", problem)
+	}
+	for _, o := range f.Overlaps {
+		add("InSeveralPools", Warning, "node "+o.Node.Name, "docs/configuration.md", "narrow the nodeSelectors, or ignore it", "%s", o)
 	}
 	for _, line := range f.Disorder {
 		add("ExpanderOrder", Warning, "autoscaler", "docs/install.md#which-pool-grows-first", "kubectl pools expander prints what to apply", "%s", line)

@@ -95,6 +95,9 @@ func TestCheck(t *testing.T) {
 		{name: "order of growth", source: autoscaler, facts: func(f *Facts) { f.Disorder = []string{"system grows first"} }, want: "ExpanderOrder Warning autoscaler", says: "system grows first"},
 		{name: "a NodePool without limits", source: autoscaler, facts: func(f *Facts) { f.Unlimited = []string{"default"} }, want: "NoLimits Warning NodePool default", says: "never full"},
 		{name: "a pool that is scaled to zero, before an installation", source: autoscaler, facts: func(f *Facts) { f.View.Pools[0].Nodes, f.GroupsKnown = 0, false }},
+		{name: "a node in two pools", source: autoscaler, facts: func(f *Facts) {
+			f.Overlaps = []pool.Overlap{{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "vm"}}, Pools: "user, system"}}
+		}, want: "InSeveralPools Warning node vm", says: "of the pools user, system; it belongs to the first"},
 		{name: "a denied taint", source: autoscaler, facts: func(f *Facts) { f.GateTaintDenied = "a policy denies it" }, want: "GateTaintDenied Error nodes", says: "a policy denies it"},
 		{name: "before an installation, without a cluster", source: autoscaler, facts: func(f *Facts) { f.View = nil }},
 

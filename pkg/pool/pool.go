@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,6 +158,41 @@ func (l List) AllOf(nodeLabels map[string]string) []int {
 		}
 	}
 	return all
+}
+
+// Overlap is a node that the selectors of several pools match. Such a node belongs to the first of these pools.
+type Overlap struct {
+	Node *corev1.Node
+	// Pools has the names of the pools, separated by commas.
+	Pools string
+}
+
+func (o Overlap) String() string {
+	return fmt.Sprintf("node %s matches the node selectors of the pools %s; it belongs to the first", o.Node.Name, o.Pools)
+}
+
+// Overlaps returns one of the nodes for each combination of pools whose selectors match a node, in order.
+func (l List) Overlaps(nodes []*corev1.Node) []Overlap {
+	found := map[string]*corev1.Node{}
+	for _, node := range nodes {
+		all := l.AllOf(node.Labels)
+		if len(all) < 2 {
+			continue
+		}
+		names := make([]string, len(all))
+		for i := range all {
+			names[i] = l.pools[all[i]].Name
+		}
+		id := strings.Join(names, ", ")
+		if found[id] == nil || node.Name < found[id].Name {
+			found[id] = node
+		}
+	}
+	var overlaps []Overlap
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		overlaps = append(overlaps, Overlap{found[id], id})
+	}
+	return overlaps
 }
 
 // Ranks returns the number of ranks. There is one rank for each pool and one for the nodes in no pool.

@@ -223,35 +223,11 @@ func (ps *Problems) findStuck(names []string, byPool [][]*v1.Node) {
 	}
 }
 
-// findOverlaps finds nodes that the selectors of several pools match. Such a node belongs to the first of these pools.
-// An overlap may be a mistake. It may also be intended, for example if the last pool selects all remaining nodes.
+// findOverlaps finds nodes that the selectors of several pools match. An overlap may be a mistake. It may also be
+// intended, for example if the last pool selects all remaining nodes.
 func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
-	found := map[string]*v1.Node{}
-	for _, nodes := range byPool {
-		for _, node := range nodes {
-			all := ps.pools.AllOf(node.Labels)
-			if len(all) < 2 {
-				continue
-			}
-			names := make([]string, len(all))
-			for i := range all {
-				names[i] = ps.pools.At(all[i]).Name
-			}
-			id := strings.Join(names, ", ")
-			if found[id] == nil || node.Name < found[id].Name { // one node is enough
-				found[id] = node
-			}
-		}
-	}
-	ids := make([]string, 0, len(found))
-	for id := range found {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		node := found[id]
-		ps.current = append(ps.current, problem{id: "InSeveralPools\n" + id, regarding: node, code: "InSeveralPools",
-			message: fmt.Sprintf("node %s matches the node selectors of the pools %s; it belongs to the first", node.Name, id)})
+	for _, o := range ps.pools.Overlaps(slices.Concat(byPool...)) {
+		ps.current = append(ps.current, problem{id: "InSeveralPools\n" + o.Pools, regarding: o.Node, code: "InSeveralPools", message: o.String()})
 	}
 }
 
