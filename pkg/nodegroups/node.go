@@ -184,6 +184,12 @@ func IsLeaving(node *corev1.Node) bool {
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint || t.Key == disruptedTaint })
 }
 
+// MayGo reports whether the node is being removed, or has a taint that passes (passingTaints), for example because it is
+// drained, or because an autoscaler is about to remove it.
+func MayGo(node *corev1.Node) bool {
+	return IsLeaving(node) || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return passing(t.Key) != nil })
+}
+
 // Changed reports whether the node changed in a way that affects the view. Heartbeats do not affect the view.
 func Changed(oldNode, newNode *corev1.Node) bool {
 	return IsStarting(oldNode) != IsStarting(newNode) || IsLeaving(oldNode) != IsLeaving(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||

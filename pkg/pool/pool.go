@@ -195,6 +195,18 @@ func (l List) Overlaps(nodes []*corev1.Node) []Overlap {
 	return overlaps
 }
 
+// Return returns how pods of the pool return to better pools; nil if they do not.
+func (p *Pool) Return() *configv1.Return {
+	r := p.Pool.Return
+	if p.Burst != nil {
+		r = &p.Burst.Return
+	}
+	if r == nil || !r.Enabled {
+		return nil
+	}
+	return r
+}
+
 // Ranks returns the number of ranks. There is one rank for each pool and one for the nodes in no pool.
 func (l List) Ranks() int { return len(l.pools) + 1 }
 

@@ -1,7 +1,8 @@
-// Package returnplan decides which pods of burst pools are returned to VMs, and when. A pod is returned once a VM has
-// had capacity for the pod for the time Rules.StableFor. Pods that have not started are returned before started pods,
+// Package returnplan decides which pods are returned from their pool to a better one, and when: from burst pools to VMs,
+// and from regular pools to better regular pools. A pod is returned once a node has had capacity for the pod for the time
+// Rules.StableFor. Pods that have not started are returned before started pods,
 // and older pods before younger pods. Rules.PerMinute bounds the rate of evictions, and Rules.PerWorkload bounds how
-// many pods of one workload are evicted at a time. An eviction helps if a VM runs the replacement. If an eviction does
+// many pods of one workload are evicted at a time. An eviction helps if a better pool runs the replacement. If an eviction does
 // not help, the planner pauses the workload, and each further pause is twice as long. If it helped, pods that come later
 // wait for a pause, too, so that a sawtooth of the load does not restart pods at each tooth. The package has no side
 // effects: the caller passes all input, including the time.
@@ -86,10 +87,13 @@ func Stays(pod *corev1.Pod) string {
 	return ""
 }
 
-// Rules are the limits of a burst pool.
+// Rules are the limits of a pool.
 type Rules struct {
-	// StableFor is how long a VM must have had capacity for a pod before the pod is returned.
-	StableFor time.Duration
+	// Below is the rank below which nodes run the pod's replacement if the eviction helped.
+	Below int
+	// StableFor is how long a node must have had capacity for a pod before the pod is returned. MinAge is how long ago
+	// the pod must have been created.
+	StableFor, MinAge time.Duration
 	// PerMinute bounds the evictions in a minute. PerWorkload bounds, for each workload, the evicted pods without a
 	// ready replacement.
 	PerMinute, PerWorkload int
@@ -97,7 +101,7 @@ type Rules struct {
 	Interval time.Duration
 }
 
-// Pod is a pod of a burst pool that may be returned.
+// Pod is a pod that may be returned from its pool.
 type Pod struct {
 	UID     types.UID
 	Created time.Time
@@ -132,15 +136,16 @@ func HarmOf(pod types.UID, outdated, guarded bool, members []Member) string {
 // Member is any pod of a workload, on any node or pending.
 type Member struct {
 	UID, Owner types.UID
-	// Bound is set if the pod has a node. Burst is set if that node is in a burst pool.
-	Bound, Burst bool
-	Ready        bool
-	Ending       bool
+	// Bound is set if the pod has a node. Rank is the rank of that node.
+	Bound  bool
+	Rank   int
+	Ready  bool
+	Ending bool
 }
 
-// Arrival is the outcome of an eviction: whether the replacement became ready on a VM.
+// Arrival is the outcome of an eviction: whether the replacement became ready in a better pool.
 type Arrival struct {
-	// Pool is the index of the burst pool that the pod was evicted from.
+	// Pool is the index of the pool that the pod was evicted from.
 	Pool int
 	// Evicted is the evicted pod. Landed is its replacement; empty if there is none.
 	Evicted, Landed types.UID
@@ -151,16 +156,16 @@ type Arrival struct {
 	Until  time.Time
 }
 
-// Planner plans the returns from burst pools.
+// Planner plans the returns.
 type Planner struct {
-	pools     []plan // by the burst pool's index
+	pools     []plan // by the pool's index
 	workloads map[types.UID]*workload
 }
 
 type plan struct {
 	rules   Rules
 	limiter *rate.Limiter
-	since   map[types.UID]time.Time // since when a VM has had capacity for the pod, by the pod's UID
+	since   map[types.UID]time.Time // since when a node has had capacity for the pod, by the pod's UID
 }
 
 type workload struct {
@@ -179,14 +184,15 @@ type evicted struct {
 	uid, owner types.UID
 	created    time.Time
 	pool       int
+	below      int
 	goneAt     time.Time          // zero while the pod is terminating
 	known      map[types.UID]bool // the workload's pods when this pod was evicted
 	arrivedAt  time.Time          // when its replacement was first seen bound; zero while it is not bound
 	pause      time.Duration      // the workload's first pause if the eviction does not help: stableFor
 }
 
-// NewPlanner returns a planner without a history. rules has the rules of each burst pool, by its index; nil for a pool
-// from which no pod is returned.
+// NewPlanner returns a planner without a history. rules has the rules of each pool, by its index; nil for a pool from
+// which no pod is returned.
 func NewPlanner(rules []*Rules) *Planner {
 	p := &Planner{pools: make([]plan, len(rules)), workloads: map[types.UID]*workload{}}
 	for b, r := range rules {
@@ -198,8 +204,8 @@ func NewPlanner(rules []*Rules) *Planner {
 	return p
 }
 
-// Round returns the pods to evict from the burst pool with the index b at the time now, and those that would be evicted
-// if this did not harm their workloads. pods has all pods of this burst pool that may be returned. room reserves capacity
+// Round returns the pods to evict from the pool with the index b at the time now, and those that would be evicted if this
+// did not harm their workloads. pods has all pods of this pool that may be returned. room reserves capacity
 // for a pod on a node until the round is over. If no node has capacity, room returns false.
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (evict, spared []Pod) {
 	plan := &p.pools[b]
@@ -217,6 +223,9 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (
 		w := p.workloads[pod.Workload]
 		if w != nil && slices.ContainsFunc(w.away, func(e evicted) bool { return e.uid == pod.UID }) {
 			continue // the pod was evicted, and has not terminated yet
+		}
+		if !pod.Stuck && now.Sub(pod.Created) < plan.rules.MinAge {
+			continue
 		}
 		if w != nil && !pod.Stuck && pod.Created.After(w.helped) && now.Before(w.calm) {
 			continue
@@ -261,7 +270,7 @@ func first(a, b bool) int {
 	return 1
 }
 
-// Evicted records that the pod of the burst pool with the index b was evicted at the time now. members has all pods of
+// Evicted records that the pod of the pool with the index b was evicted at the time now. members has all pods of
 // the pod's workload.
 func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	p.pools[b].limiter.AllowN(now, 1)
@@ -272,7 +281,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	for _, m := range members {
 		known[m.UID] = true
 	}
-	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, pool: b, known: known, pause: p.pools[b].rules.StableFor})
+	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, pool: b, below: p.pools[b].rules.Below, known: known, pause: p.pools[b].rules.StableFor})
 }
 
 // Refused records that the pod's eviction was refused at the time now. It returns the pause of the pod's workload.
@@ -367,15 +376,15 @@ func (w *workload) succeed(e evicted, now time.Time) {
 }
 
 // replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod
-// a new pod replaces. replacement therefore returns the owner's new pod with the highest rank. The ranks, highest
-// first, are: ready on a VM, bound to a VM, pending, bound to a burst node.
+// a new pod replaces. replacement therefore returns the owner's new pod that comes first in this order: ready in a better
+// pool, bound to a better pool, pending, bound to another node.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
-	rank := func(m Member) int {
+	worth := func(m Member) int {
 		switch {
-		case m.Bound && !m.Burst && m.Ready:
+		case m.Bound && m.Rank < e.below && m.Ready:
 			return 4
-		case m.Bound && !m.Burst:
+		case m.Bound && m.Rank < e.below:
 			return 3
 		case !m.Bound:
 			return 2
@@ -384,7 +393,7 @@ func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 		}
 	}
 	for _, m := range all {
-		if m.Owner == e.owner && !m.Ending && !e.known[m.UID] && !taken[m.UID] && (best.UID == "" || rank(m) > rank(best)) {
+		if m.Owner == e.owner && !m.Ending && !e.known[m.UID] && !taken[m.UID] && (best.UID == "" || worth(m) > worth(best)) {
 			best = m
 		}
 	}
@@ -409,8 +418,8 @@ func (e *evicted) follow(m Member, all []Member, now time.Time) (over bool, reas
 		return true, "nothing replaced it"
 	case m.UID == "" || !m.Bound:
 		return false, ""
-	case m.Burst:
-		return true, "its replacement is in a burst pool again"
+	case m.Rank >= e.below:
+		return true, "its replacement is in no better pool"
 	case m.Ready:
 		return true, ""
 	case now.Sub(e.arrivedAt) >= unreadyAfter:

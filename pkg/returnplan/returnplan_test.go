@@ -62,7 +62,7 @@ var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 const interval = 10 * time.Second
 
 func rules() Rules {
-	return Rules{StableFor: time.Minute, PerMinute: 2, PerWorkload: 1, Interval: interval}
+	return Rules{Below: 2, StableFor: time.Minute, PerMinute: 2, PerWorkload: 1, Interval: interval}
 }
 
 // script runs a planner for one pool and one workload. The test sets the workload's pods and the number of free slots.
@@ -117,7 +117,7 @@ func (s *script) expect(what string, chosen []types.UID, want ...types.UID) {
 }
 
 func bound(uid types.UID, burst, ready bool) Member {
-	return Member{UID: uid, Owner: "rs", Bound: true, Burst: burst, Ready: ready}
+	return Member{UID: uid, Owner: "rs", Bound: true, Rank: map[bool]int{true: 2}[burst], Ready: ready}
 }
 
 // TestRound follows one workload through an eviction.
@@ -168,7 +168,7 @@ func TestInVain(t *testing.T) {
 		within  time.Duration
 		want    string
 	}{
-		{"in a burst pool again", []Member{bound("new", true, false)}, 2 * interval, "its replacement is in a burst pool again"},
+		{"in a burst pool again", []Member{bound("new", true, false)}, 2 * interval, "its replacement is in no better pool"},
 		{"replaced by nothing", nil, vacantAfter + 4*interval, "nothing replaced it"},
 		{"replaced by a pod of another owner", []Member{{UID: "new", Owner: "other", Bound: true, Ready: true}}, vacantAfter + 4*interval, "nothing replaced it"},
 		{"never ready", []Member{bound("new", false, false)}, unreadyAfter + 4*interval, "its replacement does not become ready"},
@@ -323,7 +323,7 @@ func TestNoPingPong(t *testing.T) {
 	total, wasted := 0, 0
 	for day := range 20 {
 		m := &model{r: rand.New(rand.NewPCG(seed, uint64(day))), slots: 20, pods: map[types.UID]*modelPod{}}
-		rules := Rules{StableFor: time.Duration(1+m.r.IntN(5)) * time.Minute, PerMinute: 1 + m.r.IntN(5), PerWorkload: 1 + m.r.IntN(2), Interval: interval}
+		rules := Rules{Below: 2, StableFor: time.Duration(1+m.r.IntN(5)) * time.Minute, PerMinute: 1 + m.r.IntN(5), PerWorkload: 1 + m.r.IntN(2), Interval: interval}
 		p := NewPlanner([]*Rules{&rules})
 		workloads := []types.UID{"a", "b", "c"}
 		moves := map[types.UID]int{} // pods that were evicted and landed in the burst pool, by workload
@@ -367,7 +367,7 @@ func TestNoPingPong(t *testing.T) {
 				var all []Member
 				for _, pod := range m.pods {
 					if pod.Workload == workload {
-						all = append(all, Member{UID: pod.UID, Owner: workload, Bound: true, Burst: pod.burst, Ready: true})
+						all = append(all, Member{UID: pod.UID, Owner: workload, Bound: true, Rank: map[bool]int{true: 2}[pod.burst], Ready: true})
 					}
 				}
 				return all

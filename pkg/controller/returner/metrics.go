@@ -12,7 +12,7 @@ const resultLanded, resultNotLanded, resultRefused, resultSpared = "landed", "no
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
 	Name:      "return_evictions_total",
-	Help: "Returns of pods from a burst pool to VMs, by result: landed (the replacement runs on a VM); not_landed (it is in a burst pool again, or there is none); " +
+	Help: "Returns of pods to better pools, by result: landed (the replacement runs in a better pool); not_landed (it does not, or there is none); " +
 		"refused (the pod could not be evicted); spared (the eviction would have harmed the workload).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
@@ -23,8 +23,8 @@ func Metrics() []metrics.Registerable { return []metrics.Registerable{returns} }
 // BeginMetrics creates the series of the pools that have Return enabled, with the value 0. If the first value of a
 // series is 1, Prometheus counts no increase.
 func BeginMetrics(pools pool.List) {
-	for i := range pools.Burst() {
-		if !pools.At(i).Burst.Return.Enabled {
+	for i := range pools.Len() {
+		if pools.At(i).Return() == nil {
 			continue
 		}
 		for _, result := range []string{resultLanded, resultNotLanded, resultRefused, resultSpared} {

@@ -1,5 +1,5 @@
-// Package returner returns pods from burst pools to VMs. It searches for capacity with the Filter plugins of the
-// scheduler's profile, and evicts the pods that fit a VM.
+// Package returner returns pods from burst pools to VMs, and from regular pools to better regular pools. It searches for
+// capacity with the Filter plugins of the scheduler's profile, and evicts the pods that fit a better node.
 package returner
 
 import (
@@ -46,7 +46,7 @@ const (
 	roundTimeout = 2 * time.Minute
 )
 
-// Returner evicts pods from burst pools that have Return enabled. It evicts a pod if nodes outside burst pools have had
+// Returner evicts pods from pools that have Return enabled. It evicts a pod if nodes of better regular pools have had
 // capacity for the pod during the whole time stableFor.
 type Returner struct {
 	// Config configures the client of the API server.
@@ -75,8 +75,8 @@ type Returner struct {
 
 // Wanted reports whether any pool has Return enabled.
 func Wanted(pools pool.List) bool {
-	for i := range pools.Burst() {
-		if pools.At(i).Burst.Return.Enabled {
+	for i := range pools.Len() {
+		if pools.At(i).Return() != nil {
 			return true
 		}
 	}
@@ -100,7 +100,7 @@ func (r *Returner) Start(ctx context.Context) error {
 	}
 	factory := newInformers(client)
 	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
-		logger.Error(err, "Pods are not returned from burst pools, because the setup failed. Check whether the scheduler starts with this configuration")
+		logger.Error(err, "Pods are not returned to better pools, because the setup failed. Check whether the scheduler starts with this configuration")
 		return nil
 	}
 	factory.Start(ctx.Done())
@@ -108,7 +108,7 @@ func (r *Returner) Start(ctx context.Context) error {
 		return nil //nolint:nilerr // the context was cancelled: the controller is shutting down
 	}
 	r.restore(ctx)
-	logger.Info("Pods are returned from burst pools")
+	logger.Info("Pods are returned to better pools")
 	wait.UntilWithContext(ctx, r.round, r.interval())
 	return nil
 }
@@ -116,9 +116,9 @@ func (r *Returner) Start(ctx context.Context) error {
 // interval returns the time between two rounds. It is a fifth of the shortest stableFor, and at most maxInterval.
 func (r *Returner) interval() time.Duration {
 	interval := maxInterval
-	for i := range r.Pools.Burst() {
-		if burst := r.Pools.At(i).Burst; burst.Return.Enabled {
-			interval = min(interval, burst.Return.StableFor.Duration/5)
+	for i := range r.Pools.Len() {
+		if c := r.Pools.At(i).Return(); c != nil {
+			interval = min(interval, c.StableFor.Duration/5)
 		}
 	}
 	return interval
@@ -135,9 +135,9 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	factory.Apps().V1().ReplicaSets().Informer() // registers the informer, so that the factory starts it
 	factory.Policy().V1().PodDisruptionBudgets().Informer()
 	rules := make([]*returnplan.Rules, r.Pools.Len())
-	for i := range r.Pools.Burst() {
-		if c := r.Pools.At(i).Burst.Return; c.Enabled {
-			rules[i] = &returnplan.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
+	for i := range r.Pools.Len() {
+		if c := r.Pools.At(i).Return(); c != nil {
+			rules[i] = &returnplan.Rules{Below: int(r.below(i)), StableFor: c.StableFor.Duration, MinAge: c.MinAge.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
 	}
 	r.planner, r.away, r.notes, r.told = returnplan.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}, map[types.UID]string{}
@@ -153,7 +153,7 @@ func (r *Returner) round(ctx context.Context) {
 	began := r.clock.Now()
 	world, err := r.sync()
 	if err != nil {
-		logger.Error(err, "Pods are not returned from burst pools in this round")
+		logger.Error(err, "Pods are not returned to better pools in this round")
 		return
 	}
 	for _, arrival := range r.planner.Arrive(began, world.membersOf) {
@@ -170,21 +170,21 @@ func (r *Returner) round(ctx context.Context) {
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
 		if err := r.seats.begin(slices.Collect(maps.Values(r.away))); err != nil {
-			logger.Error(err, "Pods are not returned from burst pools in this round")
+			logger.Error(err, "Pods are not returned to better pools in this round")
 			return
 		}
 	}
 	for i := range slices.Backward(world.candidates) { // the worst-ranked pool first
 		from := r.Pools.At(i)
-		if !r.Pools.IsBurst(i) || !from.Burst.Return.Enabled {
+		if from.Return() == nil {
 			continue
 		}
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) bool {
 			pod := world.pods[p.UID]
-			m, err := r.seats.find(ctx, pod, r.given(pod, from))
+			m, err := r.seats.find(ctx, pod, r.given(pod, from), r.below(i))
 			if err != nil {
-				logger.Error(err, "The search for capacity outside burst pools failed", "pod", klog.KObj(pod))
+				logger.Error(err, "The search for capacity in better pools failed", "pod", klog.KObj(pod))
 				return false
 			}
 			found[p.UID] = m
@@ -203,9 +203,18 @@ func (r *Returner) round(ctx context.Context) {
 	}
 }
 
-// given returns the tolerations of the burst pool from, without those in the pod template of the pod's ReplicaSet. The
+// below returns the rank below which the nodes are better for the pods of the pool with index i. No pod returns to another
+// burst pool.
+func (r *Returner) below(i int) pool.Rank {
+	return min(r.Pools.RankAt(i), pool.Rank(r.Pools.Regular()+1))
+}
+
+// given returns the tolerations of the pool from, if it is a burst pool, without those in the pod template of the pod's ReplicaSet. The
 // controller added these tolerations to the pod, and the replacement pod will not have them.
 func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
+	if from.Burst == nil {
+		return nil
+	}
 	var own []corev1.Toleration
 	if owner := metav1.GetControllerOfNoCopy(pod); owner.Kind == "ReplicaSet" {
 		if rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(owner.Name); err == nil {
@@ -221,7 +230,7 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 type world struct {
 	pods       map[types.UID]*corev1.Pod // the pods of our scheduler, by UID
 	burst      map[types.UID]bool        // whether the pod is on a burst node, by the pod's UID
-	candidates [][]returnplan.Pod        // the pods that may be returned, by the index of their burst pool
+	candidates [][]returnplan.Pod        // the pods that may be returned, by the index of their pool
 	members    map[types.UID][]returnplan.Member
 }
 
@@ -238,15 +247,18 @@ func (r *Returner) sync() (*world, error) {
 		if owner == nil || pod.Spec.SchedulerName != *r.Profile.SchedulerName {
 			continue
 		}
-		in := pool.None
+		in, rank := pool.None, pool.Excluded
 		if node, err := r.nodes.Get(pod.Spec.NodeName); err == nil {
-			in = r.Pools.Of(node.Labels)
+			rank, in = r.Pools.RankOf(node.Labels)
+		}
+		if rank == pool.Excluded {
+			rank = pool.Rank(r.Pools.Ranks()) // better than nothing
 		}
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID], w.burst[pod.UID] = pod, r.Pools.IsBurst(in)
 		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: owner.UID,
-			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
-		if !r.Pools.IsBurst(in) || returnplan.Stays(pod) != "" {
+			Bound: pod.Spec.NodeName != "", Rank: int(rank), Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
+		if in == pool.None || r.Pools.At(in).Return() == nil || returnplan.Stays(pod) != "" {
 			continue
 		}
 		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
@@ -332,10 +344,10 @@ func (r *Returner) spare(from *pool.Pool, p returnplan.Pod, pod *corev1.Pod, nod
 	}
 	r.told[p.UID] = p.Harm
 	returns.WithLabelValues(from.Name, resultSpared).Inc()
-	r.Recorder.Eventf(pod, corev1.EventTypeNormal, "NotReturned", "not evicted from burst pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Burst.Return.StableFor.Duration, p.Harm)
+	r.Recorder.Eventf(pod, corev1.EventTypeNormal, "NotReturned", "not evicted from pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Return().StableFor.Duration, p.Harm)
 }
 
-// evict evicts the pod from the burst pool with the index i. A PodDisruptionBudget may make the API server refuse the
+// evict evicts the pod from the pool with the index i. A PodDisruptionBudget may make the API server refuse the
 // eviction.
 func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *corev1.Pod, to *move, members []returnplan.Member) {
 	from := r.Pools.At(i)
@@ -346,22 +358,22 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
-	now, stableFor := r.clock.Now(), from.Burst.Return.StableFor.Duration
+	now, stableFor := r.clock.Now(), from.Return().StableFor.Duration
 	switch {
 	case err == nil:
 		r.planner.Evicted(now, i, p, members)
 		r.away[pod.UID] = move{pod: to.pod, to: to.to}
-		logger.Info("Evicted a pod from a burst pool: a node outside burst pools has capacity for the pod", "stableFor", stableFor)
-		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from burst pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
+		logger.Info("Evicted a pod from a pool: a node of a better pool has capacity for the pod", "stableFor", stableFor)
+		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		logger.V(2).Info("A pod was not evicted from a burst pool, because it no longer exists", "answer", err.Error())
+		logger.V(2).Info("A pod was not evicted, because it no longer exists", "answer", err.Error())
 	default:
 		pause := r.planner.Refused(now, p)
 		returns.WithLabelValues(from.Name, resultRefused).Inc()
 		if apierrors.IsTooManyRequests(err) {
-			logger.Info("A pod is not returned from a burst pool yet: its eviction was refused", "answer", answer(err), "pause", pause)
+			logger.Info("A pod is not returned yet: its eviction was refused", "answer", answer(err), "pause", pause)
 		} else {
-			logger.Error(err, "A pod cannot be returned from a burst pool", "pause", pause)
+			logger.Error(err, "A pod cannot be returned", "pause", pause)
 		}
 	}
 }

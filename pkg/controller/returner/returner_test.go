@@ -54,7 +54,9 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	data := must.ReadFile(t, "../../../manifests/overlays/aks/config.yaml")
 	profile, args, err := configv1.Load(data)
 	must.NoError(t, err)
-	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, EvictionsPerMinute: 600, PerWorkload: 100}
+	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, MinAge: &metav1.Duration{}, EvictionsPerMinute: 600, PerWorkload: 100}
+	args.Pools[1].Return = args.Pools[2].Burst.Return.DeepCopy()
+	args.Pools[1].Return.MinAge.Duration = 90 * time.Minute
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -415,4 +417,20 @@ func TestSpared(t *testing.T) {
 	}
 	slices.Sort(said)
 	c.expect("the events", said, "a rollout ends its ReplicaSet", "it is the only ready pod of its workload, and no PodDisruptionBudget selects it")
+}
+
+// TestBetterPool: a pod of the second pool returns to a node of the first that stays, but not before minAge.
+func TestBetterPool(t *testing.T) {
+	going := node("user-1", "user", "10").Taints([]corev1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler", Effect: corev1.TaintEffectPreferNoSchedule}}).Obj()
+	old, young := pod("old", 2).Node("system").Phase(corev1.PodRunning).Obj(), pod("young", 1).Node("system").Phase(corev1.PodRunning).Obj() // 2 h and 1 h
+	c := newCluster(t, virtual(), going, node("system", "system", "10").Obj(), node("system-2", "system", "10").Obj(), old, young)
+	c.expect("to a node that goes, and to one of the same pool", c.after(10*time.Minute))
+	must.Do(t)(c.client.CoreV1().Nodes().Create(c.ctx, node("user-2", "user", "10").Obj(), metav1.CreateOptions{}))
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err := c.nodes.Get("user-2"); err == nil {
+			break
+		}
+	}
+	c.expect("to one that stays", c.after(2*time.Minute), "old")
+	c.expect("after minAge", c.after(time.Hour), "young")
 }

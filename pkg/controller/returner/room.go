@@ -33,10 +33,11 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// rooms finds nodes outside burst pools on which a pod fits. It runs the Filter plugins of the scheduler's profile on a
+// rooms finds nodes of better regular pools on which a pod fits. It runs the Filter plugins of the scheduler's profile on a
 // snapshot of the cluster, and takes a new snapshot in each round.
 type rooms struct {
 	pools     pool.List
@@ -79,7 +80,7 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 	}
 	own, left := inTree(completed)
 	if left.Delete(configv1.PluginName).Len() > 0 {
-		klog.FromContext(ctx).Info("The search for capacity outside burst pools ignores these out-of-tree plugins of the profile", "plugins", sets.List(left))
+		klog.FromContext(ctx).Info("The search for capacity in better pools ignores these out-of-tree plugins of the profile", "plugins", sets.List(left))
 	}
 	metrics.Register() // the framework records metrics, and needs them registered
 	r := &rooms{pools: pools, snapshot: &snapshot{cache.NewEmptySnapshot()},
@@ -194,7 +195,7 @@ func (r *rooms) begin(away []move) error {
 	}
 	r.nodes = r.nodes[:0]
 	for _, node := range nodes {
-		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && !r.pools.IsBurstRank(rank) {
+		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && !r.pools.IsBurstRank(rank) && !nodegroups.MayGo(node.Node()) {
 			r.nodes = append(r.nodes, node)
 		}
 	}
@@ -223,10 +224,10 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move of the pod to the best-ranked node on which the pod fits. It reserves capacity on that node
+// find returns the move of the pod to the best-ranked node on which the pod fits, and whose rank is below the limit. It reserves capacity on that node
 // until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
 // the pod's replacement will not have them.
-func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
+func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration, below pool.Rank) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
 		return nil, nil //nolint:nilerr // the node no longer exists and the pod will be deleted, or the pod has resource claims
@@ -250,7 +251,7 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 	if err := r.play(ctx, state, arriving, leaving, from); err != nil {
 		return nil, err
 	}
-	to, err := r.firstFeasible(ctx, state, arriving, result)
+	to, err := r.firstFeasible(ctx, state, arriving, result, below)
 	if err != nil || to == "" {
 		return nil, err
 	}
@@ -283,12 +284,15 @@ func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1
 	return nil
 }
 
-// firstFeasible returns the name of the best-ranked node that passes all Filter plugins. If no node passes, it returns
+// firstFeasible returns the name of the best-ranked node below the rank that passes all Filter plugins. If no node passes, it returns
 // "".
-func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult) (string, error) {
+func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult, below pool.Rank) (string, error) {
 	requests := resource.PodRequests(arriving, resource.PodResourcesOptions{})
 	for _, node := range r.nodes {
 		name := node.Node().Name
+		if rank, _ := r.pools.RankOf(node.Node().Labels); rank >= below {
+			break // the nodes are sorted by rank
+		}
 		if !allowed.AllNodes() && !allowed.NodeNames.Has(name) {
 			continue
 		}
@@ -345,6 +349,6 @@ func synced(ctx context.Context, factory informers.SharedInformerFactory) error 
 			return ctx.Err()
 		}
 		slices.Sort(missing)
-		logger.Error(err, "Pods are not returned from burst pools yet, because the controller cannot list all resources. It needs the rights of manifests/components/return and Kubernetes 1.35 or later", "missing", missing)
+		logger.Error(err, "Pods are not returned to better pools yet, because the controller cannot list all resources. It needs the rights of manifests/components/return and Kubernetes 1.35 or later", "missing", missing)
 	}
 }

@@ -19,13 +19,14 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	args.ScaleIn.HoldSurge = cmp.Or(args.ScaleIn.HoldSurge, ptr.To(true))
 	args.GateTaint = cmp.Or(args.GateTaint, ptr.To(true))
 	for i := range args.Pools {
+		if r := args.Pools[i].Return; r != nil {
+			r.setDefaults(10 * time.Minute)
+		}
 		if burst := args.Pools[i].Burst; burst != nil {
 			burst.Platform = cmp.Or(burst.Platform, PlatformACI)
 			setDuration(&burst.StartWithin, 15*time.Minute)
 			burst.MakeRoom.BelowPriority = cmp.Or(burst.MakeRoom.BelowPriority, ptr.To[int32](0))
-			setDuration(&burst.Return.StableFor, 5*time.Minute)
-			burst.Return.EvictionsPerMinute = cmp.Or(burst.Return.EvictionsPerMinute, 2)
-			burst.Return.PerWorkload = cmp.Or(burst.Return.PerWorkload, 1)
+			burst.Return.setDefaults(0)
 			if share := shareOf(burst); args.Tenants && share != (BurstLimits{}) {
 				burst.PerNamespace = cmp.Or(burst.PerNamespace, &share)
 			}
@@ -41,6 +42,13 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	setDuration(&c.DeclineGrace, time.Minute)
 	setDuration(&c.NewPodDelay, 0)
 	setDuration(&c.HoldLimit, time.Hour)
+}
+
+func (r *Return) setDefaults(minAge time.Duration) {
+	setDuration(&r.StableFor, 5*time.Minute)
+	setDuration(&r.MinAge, minAge)
+	r.EvictionsPerMinute = cmp.Or(r.EvictionsPerMinute, 2)
+	r.PerWorkload = cmp.Or(r.PerWorkload, 1)
 }
 
 // shareOf returns half of the pool's limits, rounded up, and at least what one pod may request: `largest`, or else 4

@@ -123,6 +123,10 @@ type Pool struct {
 	// Capacity overrides durations of the top-level `capacity` for this pool.
 	Capacity *PoolCapacity `json:"capacity,omitempty"`
 
+	// Return evicts pods of a regular pool when a better regular pool has capacity for them, for example to return them
+	// to spot VMs. It is for regular pools but the first. It needs `order: Strict`.
+	Return *Return `json:"return,omitempty"`
+
 	// Burst makes this a burst pool. Its gate opens for a pod when no earlier pool can grow for the pod.
 	Burst *Burst `json:"burst,omitempty"`
 }
@@ -294,8 +298,8 @@ func (b *Burst) Budget() BurstLimits {
 	return limits
 }
 
-// Return evicts a pod from a burst pool if a node outside of the burst pools has capacity for the pod. Pods that have
-// not started are evicted first, then the oldest pods. No nodes are ordered for evicted pods. A pod's controller must
+// Return evicts a pod from a burst pool if a node outside of the burst pools has capacity for the pod, and from a regular
+// pool if a node of a better pool has. Pods that have not started are evicted first, then the oldest pods. No nodes are ordered for evicted pods. A pod's controller must
 // be a ReplicaSet, StatefulSet or ReplicationController, or the pod must have the annotation poolpriority.dev/return:
 // Always. To find a node for a pod, the controller runs those of the profile's Filter plugins that are part of
 // Kubernetes.
@@ -305,6 +309,10 @@ type Return struct {
 
 	// StableFor is how long VMs must have had capacity for a pod before the pod is evicted.
 	StableFor *metav1.Duration `json:"stableFor,omitempty"`
+
+	// MinAge is how long ago a pod must have been created before it is evicted. The default is 10m in regular pools, so
+	// that pods do not return at once to spot VMs that were evicted. It is 0 in burst pools.
+	MinAge *metav1.Duration `json:"minAge,omitempty"`
 
 	// EvictionsPerMinute is the maximum number of evictions from the pool in a minute, evenly spread.
 	EvictionsPerMinute int32 `json:"evictionsPerMinute,omitempty"`

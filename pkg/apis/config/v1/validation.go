@@ -29,9 +29,12 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 	errs = append(errs, validateObjectID(args.StatusConfigMap, "ConfigMap", field.NewPath("statusConfigMap"))...)
 	errs = append(errs, validatePools(args.Pools, field.NewPath("pools"))...)
 	for i := range args.Pools {
-		burst := args.Pools[i].Burst
-		errs = when(errs, burst != nil && burst.Return.Enabled && args.Order == OrderPreferred, field.Forbidden(field.NewPath("pools").Index(i).Child("burst", "return", "enabled"),
-			"with order: Preferred, the replacement of an evicted pod may land in the burst pool again; set order: Strict, or enabled: false"))
+		p := field.NewPath("pools").Index(i)
+		burst, r := args.Pools[i].Burst, args.Pools[i].Return
+		const again = "with order: Preferred, the replacement of an evicted pod may land in the same pool again; set order: Strict, or enabled: false"
+		errs = when(errs, burst != nil && burst.Return.Enabled && args.Order == OrderPreferred, field.Forbidden(p.Child("burst", "return", "enabled"), again))
+		errs = when(errs, r != nil && r.Enabled && args.Order == OrderPreferred, field.Forbidden(p.Child("return", "enabled"), again))
+		errs = when(errs, r != nil && i == 0, field.Forbidden(p.Child("return"), "no pool is better than the first; remove it"))
 	}
 	errs = when(errs, args.ScaleIn.Others && !ptr.Deref(args.ScaleIn.PodDeletionCost, true),
 		field.Forbidden(field.NewPath("scaleIn", "others"), "needs podDeletionCost, which is false; remove one of the two"))
@@ -69,7 +72,11 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	if c := pool.Capacity; c != nil {
 		errs = append(errs, validateDurations(p.Child("capacity"), graceRanges(c.ProvisionGrace, c.BackoffGrace, c.DeclineGrace))...)
 	}
+	if pool.Return != nil {
+		errs = append(errs, validateReturn(pool.Return, p.Child("return"))...)
+	}
 	if pool.Burst != nil {
+		errs = when(errs, pool.Return != nil, field.Forbidden(p.Child("return"), "belongs into burst.return in a burst pool"))
 		errs = when(errs, pool.NodeTemplate != nil, field.Forbidden(p.Child("nodeTemplate"), "has no effect in a burst pool; remove it"))
 		errs = when(errs, pool.Capacity != nil, field.Forbidden(p.Child("capacity"), "has no effect in a burst pool; remove it"))
 		errs = append(errs, validateBurst(pool.Burst, p.Child("burst"))...)
@@ -202,6 +209,9 @@ func validateReturn(r *Return, p *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if d := r.StableFor; d != nil && (d.Duration < time.Second || d.Duration > 24*time.Hour) {
 		errs = append(errs, field.Invalid(p.Child("stableFor"), d.Duration.String(), "must be from 1s to 24h"))
+	}
+	if d := r.MinAge; d != nil && (d.Duration < 0 || d.Duration > 24*time.Hour) {
+		errs = append(errs, field.Invalid(p.Child("minAge"), d.Duration.String(), "must be from 0s to 24h"))
 	}
 	n := r.EvictionsPerMinute
 	errs = when(errs, n < 0 || n > 600, field.Invalid(p.Child("evictionsPerMinute"), n, "must be from 1 to 600; 0 means the default (2)"))

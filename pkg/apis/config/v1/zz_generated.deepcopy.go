@@ -319,6 +319,11 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 		*out = new(PoolCapacity)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Return != nil {
+		in, out := &in.Return, &out.Return
+		*out = new(Return)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Burst != nil {
 		in, out := &in.Burst, &out.Burst
 		*out = new(Burst)
@@ -412,6 +417,11 @@ func (in *Return) DeepCopyInto(out *Return) {
 	*out = *in
 	if in.StableFor != nil {
 		in, out := &in.StableFor, &out.StableFor
+		*out = new(metav1.Duration)
+		**out = **in
+	}
+	if in.MinAge != nil {
+		in, out := &in.MinAge, &out.MinAge
 		*out = new(metav1.Duration)
 		**out = **in
 	}
