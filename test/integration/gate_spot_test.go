@@ -10,6 +10,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -50,4 +51,37 @@ func TestSpot(t *testing.T) {
 	t.Logf("the last pod burst after %v", time.Since(began).Round(time.Second))
 	e.Create(suite.Deployment("plain", 1, "500m"))
 	e.Lands(10*time.Second, "plain", map[string]int{"aci": 1})
+}
+
+// TestBackToSpot: when the spot VM is evicted, its pods run on an on-demand VM. When spot VMs are back, the pods return,
+// one after the other and each once.
+func TestBackToSpot(t *testing.T) {
+	t.Parallel()
+	const key = "kubernetes.azure.com/scalesetpriority"
+	spot := vms("spotpool", "user", 1, 0, 3, 20)
+	spot.Labels = map[string]string{key: "spot"}
+	e := start(t, nil, spot, vms("userpool", "user", 1, 1, 1, 10))
+	e.rbac = returnRBAC
+	config := replaced(t, returnConfig, "      - {name: user, nodeSelector: {matchLabels: {kubernetes.azure.com/mode: user}}, fixed: {}}\n",
+		"      - {name: spot, nodeSelector: {matchLabels: {"+key+": spot}}, fixed: {}}\n"+
+			"      - {name: user, nodeSelector: {matchLabels: {kubernetes.azure.com/mode: user}}, fixed: {}, return: {enabled: true, stableFor: 3s, minAge: 5s, evictionsPerMinute: 60}}\n")
+	e.schedule(config, referee.Tier{Name: "spot", Max: 3, Owns: func(n *corev1.Node) bool { return n.Labels[key] == "spot" }}, suite.UserTier(1), suite.VirtualTier())
+	e.control(config)
+	e.waitGated(true)
+	e.Create(suite.Deployment("web", 4, "500m", endsFast))
+	e.Lands(20*time.Second, "web", map[string]int{"spotpool": 4})
+	for _, n := range e.nodesOf("spotpool") {
+		must.NoError(t, e.pool("spotpool").Delete(e.ctx, n.Name))
+	}
+	must.NoError(t, e.Client.CoreV1().Pods(namespace).DeleteCollection(e.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: "app=web"}))
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4})
+	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
+	e.Keeps(8*time.Second, "web", map[string]int{"userpool": 4})
+	stop := e.watchEvictions("web", 3)
+	e.pool("spotpool").Grow(1)
+	e.Lands(90*time.Second, "web", map[string]int{"spotpool": 4})
+	e.Keeps(8*time.Second, "web", map[string]int{"spotpool": 4})
+	if at := stop(); len(at) != 4 {
+		t.Errorf("%d pods were evicted, want 4", len(at))
+	}
 }

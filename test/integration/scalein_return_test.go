@@ -94,6 +94,7 @@ func TestReturn(t *testing.T) {
 		"opted-out-3": annotated("poolpriority.dev/return", "Never"),
 		"elsewhere":   suite.Selects("disk", "none"), // no VM has this label
 		"blocked":     func(*corev1.PodTemplateSpec) {},
+		"single":      func(*corev1.PodTemplateSpec) {}, // without a PodDisruptionBudget
 	}
 	for name, change := range stay {
 		d := suite.Deployment(name, 1, "100m", endsFast, change)
@@ -140,6 +141,9 @@ func TestReturn(t *testing.T) {
 	}
 	t.Logf("4 pods came home in %v", took.Round(time.Second))
 	e.eventOn(namespace, "Pod", "", "Returning")
+	if said := e.eventOn(namespace, "Pod", e.Pods("single")[0].Name, "NotReturned"); !strings.Contains(said, "only ready pod") {
+		t.Error(said)
+	}
 	e.Stays(6*time.Second, func() string {
 		for name := range stay {
 			if got := e.Placed(name); !suite.Equal(got, map[string]int{"aci": 1}) {
