@@ -91,6 +91,7 @@ var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
 	(*evaluation).priority,
+	(*evaluation).order,
 	(*evaluation).losses,
 	(*evaluation).onlyWhenFull,
 	(*evaluation).template,
@@ -146,6 +147,18 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 func (e *evaluation) priority(i int, v Verdict) Verdict {
 	if corev1helpers.PodPriority(e.req.Pod) < e.Pools.At(i).BelowPriority() && pool.BurstValue(e.req.Pod) != pool.BurstBelowPriority {
 		return closed(ReasonBelowPriority, "")
+	}
+	return v
+}
+
+// order closes the gate if the pod's order leaves out the pool, or is unknown.
+func (e *evaluation) order(i int, v Verdict) Verdict {
+	order, known := e.Pools.OrderOf(e.req.Pod.Annotations)
+	switch {
+	case !known:
+		return closed(ReasonUnknownOrder, fmt.Sprintf("the value is %.63q", e.req.Pod.Annotations[pool.OrderAnnotation]))
+	case order.LeavesOut(i):
+		return closed(reasonNotInOrder, "")
 	}
 	return v
 }

@@ -38,7 +38,7 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template, Capacity: &configv1.PoolCapacity{ProvisionGrace: &metav1.Duration{Duration: 12 * time.Minute}}},
 		{Name: "system", NodeSelector: matching("mode", "system")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MakeRoom: configv1.MakeRoom{BelowPriority: new(int32)}}},
-	}})
+	}, Orders: []configv1.NamedOrder{{Name: "vms", Pools: []string{"system"}}, {Name: "all", Pools: []string{"system", "aci"}}}})
 	must.NoError(t, err)
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
 }
@@ -160,6 +160,10 @@ func TestDecide(t *testing.T) {
 		{name: "others preempt it before they burst", user: full, system: full, priority: -1, wantCode: "BelowPriority"},
 		{name: "others preempt it, and it may burst", user: full, system: full, priority: -1, annotations: map[string]string{pool.BurstAnnotation: pool.BurstBelowPriority}, wantOpen: true, wantCode: "Open"},
 		{name: "Always is not enough", user: full, system: full, priority: -1, annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}, wantCode: "BelowPriority"},
+		{name: "an order that leaves out the pool", user: full, system: full, annotations: map[string]string{pool.OrderAnnotation: "vms"}, wantCode: "NotInOrder"},
+		{name: "an order with the pool", user: full, system: full, annotations: map[string]string{pool.OrderAnnotation: "all"}, wantOpen: true, wantCode: "Open"},
+		{name: "any earlier pool holds it, whatever the order", user: looked(canGrow, minute), system: full, annotations: map[string]string{pool.OrderAnnotation: "all"}, wantCode: "PoolCanGrow"},
+		{name: "an unknown order", user: full, system: full, annotations: map[string]string{pool.OrderAnnotation: "typo"}, wantCode: "UnknownOrder"},
 		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

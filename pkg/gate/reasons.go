@@ -76,6 +76,10 @@ var (
 		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+", "+pool.BurstAlways+" or "+pool.BurstBelowPriority+", or remove it")
 	ReasonBelowPriority = define(Lasting, "BelowPriority", "node(s) in a burst pool, which takes no pods of such a low priority (makeRoom)",
 		"it may burst with the annotation "+pool.BurstAnnotation+": "+pool.BurstBelowPriority)
+	reasonNotInOrder = define(Lasting, "NotInOrder", "node(s) in a burst pool that the order in the pod's annotation poolpriority.dev/order leaves out",
+		"it may burst with another order in the annotation "+pool.OrderAnnotation+", or without the annotation")
+	ReasonUnknownOrder = define(Lasting, "UnknownOrder", "node(s) in a burst pool, which the pod may not use: the configuration has no order of the name in its annotation poolpriority.dev/order",
+		"correct the annotation "+pool.OrderAnnotation+", or remove it")
 	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack the topologyKey of a DoNotSchedule spread constraint of the pod",
 		"it may burst if its topologySpreadConstraints with that topologyKey are removed or set to ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",

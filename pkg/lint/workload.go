@@ -59,6 +59,9 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	case !w.Ours && f.Scheduler != "" && w.Template.Annotations[pool.BurstAnnotation] != "":
 		add("NotOptedIn", Warning, object, "docs/migration.md", "set schedulerName: "+f.Scheduler, "it has the annotation %s, but another schedulerName", pool.BurstAnnotation)
 	}
+	if _, known := f.Pools.OrderOf(w.Template.Annotations); !known && w.Ours && f.Pools.Len() > 0 {
+		add("UnknownOrder", Warning, object, "docs/configuration.md#orders", "correct the annotation "+pool.OrderAnnotation, "its pods do not burst: the configuration has no order %.63q", w.Template.Annotations[pool.OrderAnnotation])
+	}
 	severity := Error
 	if f.BurstNodes == nil { // it is not known whether the pods select one
 		severity = Warning

@@ -73,6 +73,7 @@ type List struct {
 	selective bool // whether any burst pool admits only some namespaces
 	// installation is the name of the installation that the list belongs to.
 	installation string
+	orders       map[string]*Order // by name
 }
 
 // ListOf returns the list of the pools in the arguments. The arguments must be validated. ListOf returns an error if it
@@ -92,6 +93,10 @@ func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 			return List{}, err
 		}
 		l.selective = l.selective || l.pools[i].admits != nil
+	}
+	l.orders = map[string]*Order{}
+	for _, o := range args.Orders {
+		l.orders[o.Name] = l.newOrder(o.Pools)
 	}
 	return l, nil
 }

@@ -77,20 +77,21 @@ func (a *assumedPods) remove(pod types.UID, failed time.Time) {
 	close(p.done)
 }
 
-// before returns the pods on nodes of better ranks that a cycle which began at the time began may have counted.
-func (a *assumedPods) before(rank pool.Rank, began time.Time) (pods []*assumedPod) {
-	if rank == 0 {
+// before returns the pods on nodes that are better by the order than those of the rank, and that a cycle which began at the time began may have counted.
+func (a *assumedPods) before(order *pool.Order, rank pool.Rank, began time.Time) (pods []*assumedPod) {
+	place := order.PlaceOf(rank)
+	if place == 0 {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range a.pods {
-		if p.rank < rank {
+		if order.PlaceOf(p.rank) < place {
 			pods = append(pods, p)
 		}
 	}
 	for _, p := range a.failed {
-		if p.rank < rank && p.failed.After(began.Add(-forgetLag)) {
+		if order.PlaceOf(p.rank) < place && p.failed.After(began.Add(-forgetLag)) {
 			pods = append(pods, p)
 		}
 	}

@@ -109,7 +109,7 @@ func TestAssumedPodsBefore(t *testing.T) {
 	}
 	a.add("bound", nil, 1)
 	a.remove("bound", time.Time{})
-	if same, worse := len(a.before(1, began)), len(a.before(2, began)); same != 0 || worse != 3 {
+	if same, worse := len(a.before(nil, 1, began)), len(a.before(nil, 2, began)); same != 0 || worse != 3 {
 		t.Errorf("cycles for the same rank may have counted %d, those for a worse rank %d; want 0 and 3", same, worse)
 	}
 	if a.remove("open", began); len(a.pods) > 0 {

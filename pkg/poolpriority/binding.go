@@ -56,7 +56,7 @@ func (pl *PoolPriority) Reserve(_ context.Context, state fwk.CycleState, pod *v1
 		return nil
 	}
 	rank, _ := pl.pools.RankOf(node.Labels)
-	c.counted = pl.assumed.before(rank, c.began)
+	c.counted = pl.assumed.before(c.order, rank, c.began)
 	pl.assumed.add(pod.UID, node, rank)
 	return nil
 }

@@ -28,17 +28,19 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	rank, i := c.worst, c.pool
+	place, i, excluded := c.worst, c.pool, false
 	if !c.narrowed || !c.found.Has(nodeInfo.Node().Name) { // most nodes that reach Filter are in c.found
+		var rank pool.Rank
 		rank, i = pl.index.rankOf(nodeInfo.Node())
+		place, excluded = c.order.PlaceOf(rank), rank == pool.Excluded
 	}
 	switch {
-	case rank == pool.Excluded:
+	case excluded:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonInNoBurstPool.Sentence)
 	case c.worst == noRank:
 		c.flags.unproven.Store(true)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
-	case rank > c.worst:
+	case place > c.worst:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
 	case !pl.pools.IsBurst(i):
 		return pl.taints.Filter(ctx, state, pod, nodeInfo)

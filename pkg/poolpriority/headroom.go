@@ -11,7 +11,6 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
-	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // maxRoomTries bounds how many cycles in a row a pod tries to make room. A dry run has found victims in each of them, so
@@ -28,11 +27,12 @@ func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Reserva
 	}
 	p.below = below
 	var nodes []fwk.NodeInfo
-	for rank, positions := range s.pl.index.tiers {
-		if s.pl.pools.IsBurstRank(pool.Rank(rank)) {
+	for place := range s.pl.index.tiers {
+		rank := s.order.RankAt(place)
+		if s.pl.pools.IsBurstRank(rank) {
 			break
 		}
-		for _, position := range positions {
+		for _, position := range s.pl.index.tiers[rank] {
 			if s.mayPreempt(position) && s.allows(position) {
 				nodes = append(nodes, s.nodes[position])
 			}

@@ -183,7 +183,7 @@ func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 		return false
 	}
 	rank, i := pl.pools.RankOf(node.Labels)
-	return rank == pool.Excluded || rank > c.worst || pl.pools.IsBurst(i) && !c.decision.Burst[i].Open
+	return rank == pool.Excluded || c.order.PlaceOf(rank) > c.worst || pl.pools.IsBurst(i) && !c.decision.Burst[i].Open
 }
 
 // count counts the placement of a pod that has been bound.

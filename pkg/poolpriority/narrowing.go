@@ -24,6 +24,7 @@ type narrowing struct {
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	if n.pl.preemption != nil {
 		n.pl.preemption.below = math.MaxInt32
+		n.pl.preemption.order, _ = n.pl.pools.OrderOf(pod.Annotations)
 	}
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {

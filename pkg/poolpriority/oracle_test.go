@@ -26,7 +26,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -140,6 +142,9 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 	for _, c := range cfg.Profiles[0].PluginConfig {
 		if args, ok := c.Args.(*schedconfig.PodTopologySpreadArgs); ok { // system defaults would allow no batching
 			args.DefaultingType, args.DefaultConstraints = schedconfig.ListDefaulting, nil
+		}
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			args.Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "aci"}}, {Name: "vms", Pools: []string{"user"}}}
 		}
 	}
 	var objects []runtime.Object
@@ -281,7 +286,16 @@ func (w *world) newPod() *v1.Pod {
 	if w.r.IntN(4) == 0 {
 		p = p.Toleration("dedicated")
 	}
-	return p.Obj()
+	return w.ordered(p).Obj()
+}
+
+// ordered gives some pods an order: system before user, one without burst pools, or one that the configuration does not
+// have.
+func (w *world) ordered(p *st.PodWrapper) *st.PodWrapper {
+	if name := []string{"system-first", "vms", "typo", "", "", "", ""}[w.r.IntN(7)]; name != "" {
+		return p.Annotation(pool.OrderAnnotation, name)
+	}
+	return p
 }
 
 // plainPod is one of few kinds, which differ in one thing each that Filters go by.
@@ -305,7 +319,7 @@ func (w *world) plainPod() *v1.Pod {
 	case 6:
 		p = p.PVC(fmt.Sprintf("disk-%d", w.r.IntN(3)))
 	}
-	return p.Obj()
+	return w.ordered(p).Obj()
 }
 
 // step changes the cluster a little and schedules a pod.
@@ -474,7 +488,7 @@ func (w *world) checkCounted(state fwk.CycleState, placed string) {
 	if w.plugin.violates(c, w.nodes[i]) {
 		w.Fatalf("a pod on %s would count as a violation", placed)
 	}
-	if rank, _ := w.plugin.pools.RankOf(other.Labels); other.Name != placed && c.narrowed && rank > c.worst && !w.plugin.violates(c, other) {
+	if rank, _ := w.plugin.pools.RankOf(other.Labels); other.Name != placed && c.narrowed && c.order.PlaceOf(rank) > c.worst && !w.plugin.violates(c, other) {
 		w.Fatalf("a pod on %s of rank %d would not count as a violation, with room in rank %d", other.Name, rank, c.worst)
 	}
 }
@@ -666,7 +680,7 @@ func (w *world) feasible(pod *v1.Pod, open bool) map[string]int {
 				continue
 			}
 			if oracle.RunFilterPluginsWithNominatedPods(w.ctx, state, asPod, info).IsSuccess() {
-				result[node.Name] = rank
+				result[node.Name] = naivePlace(pod, rank)
 			}
 		}
 	}
@@ -674,11 +688,20 @@ func (w *world) feasible(pod *v1.Pod, open bool) map[string]int {
 }
 
 // cannotBurst reports whether the pod uses one of the two things of those random pods that a virtual kubelet cannot
-// run: a disk and a host port.
+// run: a disk and a host port. Nor can a pod with an order without the virtual node.
 func cannotBurst(pod *v1.Pod) bool {
-	return len(pod.Spec.Volumes) > 0 || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+	order := pod.Annotations[pool.OrderAnnotation]
+	return order == "vms" || order == "typo" || len(pod.Spec.Volumes) > 0 || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 })
 	})
+}
+
+// naivePlace states the pod's order in its own words.
+func naivePlace(pod *v1.Pod, rank int) int {
+	if pod.Annotations[pool.OrderAnnotation] == "system-first" && rank < 2 {
+		return 1 - rank
+	}
+	return rank
 }
 
 // naiveRank states the order of the AKS configuration in its own words.

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// anyRank is the value of cycle.worst with which Filter rejects no node because of its rank.
+	// anyRank is the value of cycle.worst with which Filter rejects no node because of its place.
 	anyRank pool.Rank = math.MaxInt
 	// noRank is the value of cycle.worst with which Filter rejects all nodes.
 	noRank pool.Rank = -1
@@ -32,13 +32,14 @@ const (
 type cycle struct {
 	began       time.Time        // when PreFilter ran
 	counted     []*assumedPod    // the pods that were assumed on better nodes, set by Reserve
-	worst       pool.Rank        // Filter rejects nodes that rank below worst
-	narrowed    bool             // worst is the best rank that has a feasible node
+	order       *pool.Order      // of the pod
+	worst       pool.Rank        // Filter rejects nodes after this place in the order
+	narrowed    bool             // worst is the best place that has a feasible node
 	widened     bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed
 	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
 	rejected    bool             // Filter checked no node: another PreFilter plugin rejected the pod, or narrowing.go has not run
-	pool        int              // the pool of rank worst, if narrowed
-	found       sets.Set[string] // nodes of rank worst, if narrowed; at least one is feasible
+	pool        int              // the pool at worst, if narrowed
+	found       sets.Set[string] // nodes at worst, if narrowed; at least one is feasible
 	decision    gate.Decision
 	rollout     held.RolloutStatus
 	victims     *held.Reservation // on the node where the pod's preemption victims are terminating; nil without victims
@@ -91,6 +92,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
 	c := &cycle{began: pl.clock.Now(), worst: anyRank, flags: &flags{}, dryRuns: &sync.Map{}, nodes: nodes, rejected: pl.wrapped}
+	c.order, _ = pl.pools.OrderOf(pod.Annotations)
 	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
@@ -148,7 +150,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	}
 	c.flags = &flags{} // flags that were set during the search do not count
 	if found.nodes != nil && pl.strict {
-		c.worst, c.narrowed, c.pool, c.found = found.rank, true, pl.pools.PoolAt(found.rank), found.nodes
+		c.worst, c.narrowed, c.pool, c.found = c.order.PlaceOf(found.rank), true, pl.pools.PoolAt(found.rank), found.nodes
 		klog.FromContext(ctx).V(5).Info("Found feasible nodes", "pod", klog.KObj(pod), "rank", found.rank, "nodes", len(found.nodes))
 	}
 	return nil

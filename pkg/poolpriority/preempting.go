@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"poolpriority.dev/scheduler/pkg/compat/dryrun"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 const (
@@ -37,8 +38,9 @@ type preemptor struct {
 	dryrun.Interface
 	pl        *PoolPriority
 	evaluator *preemption.Evaluator
-	nodes     int32 // the number of nodes from which in-tree preemption alone would choose
-	below     int32 // in this cycle, only pods of a lower priority are preempted (headroom.go)
+	nodes     int32       // the number of nodes from which in-tree preemption alone would choose
+	order     *pool.Order // of the pod of this cycle
+	below     int32       // in this cycle, only pods of a lower priority are preempted (headroom.go)
 }
 
 // newPreemptor changes the profile's plugin DefaultPreemption. It returns nil if the profile does not enable
@@ -79,7 +81,7 @@ func (p *preemptor) OrderedScoreFuncs(_ context.Context, victims map[string]*ext
 			return math.MinInt64
 		}
 		rank, _ := p.pl.index.rankOf(info.Node())
-		return -int64(rank)
+		return -int64(p.order.PlaceOf(rank))
 	}, func(node string) int64 {
 		start := util.GetEarliestPodStartTime(victims[node])
 		if start == nil {

@@ -32,10 +32,11 @@ func (pl *PoolPriority) PreScore(_ context.Context, state fwk.CycleState, _ *v1.
 }
 
 // Score returns 100 for nodes of the first rank, 0 for nodes of the last rank, and evenly spaced values between them.
-func (pl *PoolPriority) Score(_ context.Context, _ fwk.CycleState, _ *v1.Pod, nodeInfo fwk.NodeInfo) (int64, *fwk.Status) {
+func (pl *PoolPriority) Score(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeInfo fwk.NodeInfo) (int64, *fwk.Status) {
 	rank, _ := pl.index.rankOf(nodeInfo.Node())
+	order, _ := pl.pools.OrderOf(pod.Annotations)
 	last := int64(pl.pools.Ranks() - 1)
-	return fwk.MaxNodeScore * (last - int64(rank)) / last, nil
+	return fwk.MaxNodeScore * (last - int64(order.PlaceOf(rank))) / last, nil
 }
 
 // ScoreExtensions returns nil: the scores are between 0 and 100 as they are.

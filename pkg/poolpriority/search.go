@@ -25,6 +25,7 @@ type search struct {
 	pod         *v1.Pod
 	nodes       []fwk.NodeInfo
 	only        sets.Set[string] // the nodes that other PreFilters allow; nil allows all
+	order       *pool.Order      // of the pod
 	request     requests
 	byResources bool                               // NodeResourcesFit runs for the pod
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
@@ -36,6 +37,7 @@ type search struct {
 // their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
+	s.order, _ = pl.pools.OrderOf(pod.Annotations)
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames
 	}
@@ -52,12 +54,12 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 // feasible. The result has no nodes if no node is feasible. Burst pools that the decision closes are left out.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
-	for rank := range s.pl.index.tiers {
-		r := pool.Rank(rank)
+	for place := range s.pl.index.tiers {
+		r := s.order.RankAt(place)
 		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
 			continue
 		}
-		found, err := s.tier(ctx, rank)
+		found, err := s.tier(ctx, int(r))
 		if err != nil || found != nil {
 			return tier{r, found}, err
 		}

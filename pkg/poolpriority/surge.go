@@ -16,7 +16,6 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
-	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/rollout"
 )
@@ -98,11 +97,12 @@ func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken 
 			maps.Copy(old, s.pl.index.podsByOwner(s.nodes).on[uid])
 		}
 	}
-	for rank, positions := range s.pl.index.tiers {
-		if s.pl.pools.IsBurstRank(pool.Rank(rank)) {
+	for place := range s.pl.index.tiers {
+		rank := s.order.RankAt(place)
+		if s.pl.pools.IsBurstRank(rank) {
 			break
 		}
-		for _, position := range positions {
+		for _, position := range s.pl.index.tiers[rank] {
 			e := &s.pl.index.entries[position]
 			if (!e.ending && !old[position]) || (s.only != nil && !s.only.Has(e.node.Name)) {
 				continue

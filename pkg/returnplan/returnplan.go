@@ -89,8 +89,6 @@ func Stays(pod *corev1.Pod) string {
 
 // Rules are the limits of a pool.
 type Rules struct {
-	// Below is the rank below which nodes run the pod's replacement if the eviction helped.
-	Below int
 	// StableFor is how long a node must have had capacity for a pod before the pod is returned. MinAge is how long ago
 	// the pod must have been created.
 	StableFor, MinAge time.Duration
@@ -113,6 +111,8 @@ type Pod struct {
 	// Alike is set if all pods of the owner have the same requirements. If no VM has capacity for one of these pods, no
 	// VM has capacity for the others.
 	Alike bool
+	// Below is the rank below which nodes are better for the pod. Ranks are places in the pod's order.
+	Below int
 	// Harm is why an eviction would harm the workload (HarmOf). Such a pod is not evicted.
 	Harm string
 }
@@ -136,7 +136,7 @@ func HarmOf(pod types.UID, outdated, guarded bool, members []Member) string {
 // Member is any pod of a workload, on any node or pending.
 type Member struct {
 	UID, Owner types.UID
-	// Bound is set if the pod has a node. Rank is the rank of that node.
+	// Bound is set if the pod has a node. Rank is the place of that node in the pod's order.
 	Bound  bool
 	Rank   int
 	Ready  bool
@@ -207,7 +207,7 @@ func NewPlanner(rules []*Rules) *Planner {
 // Round returns the pods to evict from the pool with the index b at the time now, and those that would be evicted if this
 // did not harm their workloads. pods has all pods of this pool that may be returned. room reserves capacity
 // for a pod on a node until the round is over. If no node has capacity, room returns false.
-func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (evict, spared []Pod) {
+func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (evict, harmful []Pod) {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
 		return cmp.Or(first(a.Harm == "", b.Harm == ""), first(a.Stuck, b.Stuck), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
@@ -249,14 +249,14 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (
 		switch {
 		case now.Sub(since[pod.UID]) < plan.rules.StableFor:
 		case pod.Harm != "":
-			spared = append(spared, pod)
+			harmful = append(harmful, pod)
 		case onTheirWay < plan.rules.PerWorkload && float64(len(evict)+1) <= plan.limiter.TokensAt(now):
 			away[pod.Workload]++
 			evict = append(evict, pod)
 		}
 	}
 	plan.since = since
-	return evict, spared
+	return evict, harmful
 }
 
 // first orders what is true before what is not.
@@ -281,7 +281,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	for _, m := range members {
 		known[m.UID] = true
 	}
-	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, pool: b, below: p.pools[b].rules.Below, known: known, pause: p.pools[b].rules.StableFor})
+	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, pool: b, below: pod.Below, known: known, pause: p.pools[b].rules.StableFor})
 }
 
 // Refused records that the pod's eviction was refused at the time now. It returns the pause of the pod's workload.

@@ -62,7 +62,7 @@ var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 const interval = 10 * time.Second
 
 func rules() Rules {
-	return Rules{Below: 2, StableFor: time.Minute, PerMinute: 2, PerWorkload: 1, Interval: interval}
+	return Rules{StableFor: time.Minute, PerMinute: 2, PerWorkload: 1, Interval: interval}
 }
 
 // script runs a planner for one pool and one workload. The test sets the workload's pods and the number of free slots.
@@ -122,7 +122,7 @@ func bound(uid types.UID, burst, ready bool) Member {
 
 // TestRound follows one workload through an eviction.
 func TestRound(t *testing.T) {
-	old, young := Pod{UID: "old", Created: start.Add(-time.Hour), Owner: "rs", Workload: "web"}, Pod{UID: "young", Created: start, Owner: "rs", Workload: "web"}
+	old, young := Pod{UID: "old", Created: start.Add(-time.Hour), Owner: "rs", Workload: "web", Below: 2}, Pod{UID: "young", Created: start, Owner: "rs", Workload: "web", Below: 2}
 	s := newScript(t)
 	s.members = []Member{bound("old", true, true), bound("young", true, true)}
 	s.quiet("before stableFor", time.Minute, young, old)
@@ -161,7 +161,7 @@ func TestRound(t *testing.T) {
 
 // TestInVain: the ways in which an eviction does not help.
 func TestInVain(t *testing.T) {
-	pod := Pod{UID: "pod", Created: start, Owner: "rs", Workload: "web"}
+	pod := Pod{UID: "pod", Created: start, Owner: "rs", Workload: "web", Below: 2}
 	for _, tc := range []struct {
 		name    string
 		members []Member // after the eviction
@@ -197,7 +197,7 @@ func TestInVain(t *testing.T) {
 // TestPauses: the pauses of a workload grow with each replacement that lands in a burst pool again. Restore sets the
 // pause in a new planner.
 func TestPauses(t *testing.T) {
-	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web"}
+	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web", Below: 2}
 	s := newScript(t)
 	pauses := []time.Duration{}
 	s.quiet("before stableFor", time.Minute+interval, pod)
@@ -311,7 +311,7 @@ func (m *model) free() int {
 func (m *model) place(now time.Time, workload types.UID) {
 	m.serial++
 	uid := types.UID(fmt.Sprintf("pod-%d", m.serial))
-	m.pods[uid] = &modelPod{Pod{UID: uid, Created: now, Owner: workload, Workload: workload, Alike: true}, m.free() <= 0}
+	m.pods[uid] = &modelPod{Pod{UID: uid, Created: now, Owner: workload, Workload: workload, Below: 2, Alike: true}, m.free() <= 0}
 }
 
 // TestNoPingPong plays random days: VMs come and go, workloads grow and shrink, and sometimes another pod takes the
@@ -323,7 +323,7 @@ func TestNoPingPong(t *testing.T) {
 	total, wasted := 0, 0
 	for day := range 20 {
 		m := &model{r: rand.New(rand.NewPCG(seed, uint64(day))), slots: 20, pods: map[types.UID]*modelPod{}}
-		rules := Rules{Below: 2, StableFor: time.Duration(1+m.r.IntN(5)) * time.Minute, PerMinute: 1 + m.r.IntN(5), PerWorkload: 1 + m.r.IntN(2), Interval: interval}
+		rules := Rules{StableFor: time.Duration(1+m.r.IntN(5)) * time.Minute, PerMinute: 1 + m.r.IntN(5), PerWorkload: 1 + m.r.IntN(2), Interval: interval}
 		p := NewPlanner([]*Rules{&rules})
 		workloads := []types.UID{"a", "b", "c"}
 		moves := map[types.UID]int{} // pods that were evicted and landed in the burst pool, by workload
@@ -419,7 +419,7 @@ func TestNoPingPong(t *testing.T) {
 
 // TestHopeless: pods of a workload are evicted only a few times a day if all replacements land in the burst pool again.
 func TestHopeless(t *testing.T) {
-	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web"}
+	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web", Below: 2}
 	s := newScript(t)
 	n := 0
 	for s.now.Before(start.Add(24 * time.Hour)) {
@@ -460,25 +460,25 @@ func TestHarmOf(t *testing.T) {
 	}
 }
 
-// TestSpared: a pod that would harm its workload is not evicted, and takes no capacity from others.
-func TestSpared(t *testing.T) {
+// TestHarmful: a pod that would harm its workload is not evicted, and takes no capacity from others.
+func TestHarmful(t *testing.T) {
 	r := rules()
 	p, room := NewPlanner([]*Rules{&r}), 0
 	harmful := Pod{UID: "harmful", Created: start.Add(-time.Hour), Owner: "a", Workload: "a", Harm: "it is the only one"}
 	other := Pod{UID: "other", Created: start, Owner: "b", Workload: "b"}
-	round := func(after time.Duration, pods ...Pod) (evict, spared []Pod) {
+	round := func(after time.Duration, pods ...Pod) (evict, harmful []Pod) {
 		free := room
 		return p.Round(start.Add(after), 0, pods, func(Pod) bool { free--; return free >= 0 })
 	}
 	room = 1
 	round(0, harmful, other)
-	if evict, spared := round(time.Minute, harmful, other); len(evict) != 1 || evict[0].UID != "other" || len(spared) != 0 {
-		t.Errorf("with room for one: evicts %v, spares %v", evict, spared)
+	if evict, harmful := round(time.Minute, harmful, other); len(evict) != 1 || evict[0].UID != "other" || len(harmful) != 0 {
+		t.Errorf("with room for one: evicts %v, harmful %v", evict, harmful)
 	}
 	room = 2
 	round(2*time.Minute, harmful)
-	if evict, spared := round(3*time.Minute, harmful); len(evict) != 0 || len(spared) != 1 {
-		t.Errorf("with room for it: evicts %v, spares %v", evict, spared)
+	if evict, harmful := round(3*time.Minute, harmful); len(evict) != 0 || len(harmful) != 1 {
+		t.Errorf("with room for it: evicts %v, harmful %v", evict, harmful)
 	}
 }
 
@@ -488,7 +488,7 @@ func TestSawtooth(t *testing.T) {
 	s := newScript(t)
 	evicted := []time.Duration{}
 	for tooth := range 60 {
-		pod := Pod{UID: types.UID(fmt.Sprint("pod-", tooth)), Created: s.now, Owner: "rs", Workload: "web"}
+		pod := Pod{UID: types.UID(fmt.Sprint("pod-", tooth)), Created: s.now, Owner: "rs", Workload: "web", Below: 2}
 		s.members = []Member{bound(pod.UID, true, true)}
 		gone := false
 		for end := s.now.Add(5 * time.Minute); s.now.Before(end); {

@@ -24,19 +24,20 @@ const (
 	step = 1000
 )
 
-// Cost returns the deletion cost of pods on nodes with these labels. In regular pools, the cost is positive, and the
-// first pool has the highest cost. In burst pools, the cost is negative, and the last pool has the lowest cost.
+// Cost returns the deletion cost of a pod with these annotations on a node with these labels. In regular pools, the cost
+// is positive, and the first pool in the pod's order has the highest cost. In burst pools, the cost is negative, and the last pool has the lowest cost.
 // Therefore pods without a cost (0) are deleted after pods in burst pools, and before this scheduler's pods on VMs. On
 // unlisted nodes, the cost is positive and lower than in the last regular pool. The scheduler does not use virtual
 // kubelet nodes outside the burst pools. Pods there have the same cost as in the first burst pool.
-func Cost(pools pool.List, nodeLabels map[string]string) int {
+func Cost(pools pool.List, nodeLabels, annotations map[string]string) int {
 	switch rank, i := pools.RankOf(nodeLabels); {
 	case rank == pool.Excluded:
 		return -step
 	case i == pool.None:
 		return step / 2
 	case i < pools.Regular():
-		return step * (pools.Regular() - i)
+		order, _ := pools.OrderOf(annotations)
+		return step * (pools.Regular() - int(order.PlaceOf(rank)))
 	default:
 		return -step * (i - pools.Regular() + 1)
 	}
@@ -63,7 +64,7 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 		return wanted, true
 	}
 	if ours || !set {
-		value := strconv.Itoa(Cost(pools, nodeLabels))
+		value := strconv.Itoa(Cost(pools, nodeLabels, current))
 		want(CostAnnotation, value)
 		want(OwnCostAnnotation, value)
 	}

@@ -19,7 +19,7 @@ func pools(t *testing.T) pool.List {
 	list, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: selecting("user")}, {Name: "system", NodeSelector: selecting("system")},
 		{Name: "aci", NodeSelector: selecting("aci"), Burst: &configv1.Burst{}}, {Name: "aci-2", NodeSelector: selecting("aci-2"), Burst: &configv1.Burst{}},
-	}})
+	}, Orders: []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system"}}}})
 	must.NoError(t, err)
 	return list
 }
@@ -30,8 +30,15 @@ func TestCost(t *testing.T) {
 		pool string
 		want int
 	}{{"aci-2", -2000}, {"aci", -1000}, {"virtual-kubelet", -1000}, {"in no pool", 500}, {"system", 1000}, {"user", 2000}} {
-		if got := Cost(pools(t), map[string]string{"pool": tc.pool, "type": tc.pool}); got != tc.want {
+		if got := Cost(pools(t), map[string]string{"pool": tc.pool, "type": tc.pool}, nil); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.pool, got, tc.want)
+		}
+		want := tc.want
+		if want >= 1000 {
+			want = 3000 - want
+		}
+		if got := Cost(pools(t), map[string]string{"pool": tc.pool, "type": tc.pool}, map[string]string{pool.OrderAnnotation: "system-first"}); got != want {
+			t.Errorf("%s with another order: %d, want %d", tc.pool, got, want)
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 )
 
 // These are the values of the label result of returns.
-const resultLanded, resultNotLanded, resultRefused, resultSpared = "landed", "not_landed", "refused", "spared"
+const resultLanded, resultNotLanded, resultRefused, resultHarmful = "landed", "not_landed", "refused", "harmful"
 
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
 	Name:      "return_evictions_total",
 	Help: "Returns of pods to better pools, by result: landed (the replacement runs in a better pool); not_landed (it does not, or there is none); " +
-		"refused (the pod could not be evicted); spared (the eviction would have harmed the workload).",
+		"refused (the pod could not be evicted); harmful (the eviction would have harmed the workload).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
 
@@ -27,7 +27,7 @@ func BeginMetrics(pools pool.List) {
 		if pools.At(i).Return() == nil {
 			continue
 		}
-		for _, result := range []string{resultLanded, resultNotLanded, resultRefused, resultSpared} {
+		for _, result := range []string{resultLanded, resultNotLanded, resultRefused, resultHarmful} {
 			returns.WithLabelValues(pools.At(i).Name, result).Add(0)
 		}
 	}

@@ -137,7 +137,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	rules := make([]*returnplan.Rules, r.Pools.Len())
 	for i := range r.Pools.Len() {
 		if c := r.Pools.At(i).Return(); c != nil {
-			rules[i] = &returnplan.Rules{Below: int(r.below(i)), StableFor: c.StableFor.Duration, MinAge: c.MinAge.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
+			rules[i] = &returnplan.Rules{StableFor: c.StableFor.Duration, MinAge: c.MinAge.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
 	}
 	r.planner, r.away, r.notes, r.told = returnplan.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}, map[types.UID]string{}
@@ -182,7 +182,7 @@ func (r *Returner) round(ctx context.Context) {
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) bool {
 			pod := world.pods[p.UID]
-			m, err := r.seats.find(ctx, pod, r.given(pod, from), r.below(i))
+			m, err := r.seats.find(ctx, pod, r.given(pod, from))
 			if err != nil {
 				logger.Error(err, "The search for capacity in better pools failed", "pod", klog.KObj(pod))
 				return false
@@ -190,9 +190,9 @@ func (r *Returner) round(ctx context.Context) {
 			found[p.UID] = m
 			return m != nil
 		}
-		evict, spared := r.planner.Round(began, i, world.candidates[i], room)
-		for _, p := range spared {
-			r.spare(from, p, world.pods[p.UID], found[p.UID].to)
+		evict, harmful := r.planner.Round(began, i, world.candidates[i], room)
+		for _, p := range harmful {
+			r.stays(from, p, world.pods[p.UID], found[p.UID].to)
 		}
 		for _, p := range evict {
 			if r.clock.Since(began) > maxInterval {
@@ -201,12 +201,6 @@ func (r *Returner) round(ctx context.Context) {
 			r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
 		}
 	}
-}
-
-// below returns the rank below which the nodes are better for the pods of the pool with index i. No pod returns to another
-// burst pool.
-func (r *Returner) below(i int) pool.Rank {
-	return min(r.Pools.RankAt(i), pool.Rank(r.Pools.Regular()+1))
 }
 
 // given returns the tolerations of the pool from, if it is a burst pool, without those in the pod template of the pod's ReplicaSet. The
@@ -251,18 +245,17 @@ func (r *Returner) sync() (*world, error) {
 		if node, err := r.nodes.Get(pod.Spec.NodeName); err == nil {
 			rank, in = r.Pools.RankOf(node.Labels)
 		}
-		if rank == pool.Excluded {
-			rank = pool.Rank(r.Pools.Ranks()) // better than nothing
-		}
+		order, _ := r.Pools.OrderOf(pod.Annotations)
+		place := int(order.PlaceOf(rank))
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID], w.burst[pod.UID] = pod, r.Pools.IsBurst(in)
 		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: owner.UID,
-			Bound: pod.Spec.NodeName != "", Rank: int(rank), Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
+			Bound: pod.Spec.NodeName != "", Rank: place, Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
 		if in == pool.None || r.Pools.At(in).Return() == nil || returnplan.Stays(pod) != "" {
 			continue
 		}
 		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
-			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
+			Owner: owner.UID, Workload: workload, Below: min(place, r.Pools.Regular()+1), Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	newest := r.newestRevisions()
 	for _, pods := range w.candidates {
@@ -337,13 +330,13 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 	return owner.UID
 }
 
-// spare records that the pod is not evicted, although the node has had room for it.
-func (r *Returner) spare(from *pool.Pool, p returnplan.Pod, pod *corev1.Pod, node string) {
+// stays records that the pod is not evicted, although the node has had room for it.
+func (r *Returner) stays(from *pool.Pool, p returnplan.Pod, pod *corev1.Pod, node string) {
 	if r.told[p.UID] == p.Harm {
 		return
 	}
 	r.told[p.UID] = p.Harm
-	returns.WithLabelValues(from.Name, resultSpared).Inc()
+	returns.WithLabelValues(from.Name, resultHarmful).Inc()
 	r.Recorder.Eventf(pod, corev1.EventTypeNormal, "NotReturned", "not evicted from pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Return().StableFor.Duration, p.Harm)
 }
 

@@ -391,9 +391,9 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
-// TestSpared: the only ready pod of a workload is evicted only if a PodDisruptionBudget selects it. A pod of an old
+// TestHarmful: the only ready pod of a workload is evicted only if a PodDisruptionBudget selects it. A pod of an old
 // ReplicaSet is not evicted. An event on the pod says why, once.
-func TestSpared(t *testing.T) {
+func TestHarmful(t *testing.T) {
 	owned := func(name, rs string) *corev1.Pod {
 		p := pod(name, 2).Label("app", name).Node("virtual").Phase(corev1.PodRunning).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: rs, UID: types.UID(rs), Controller: ptr.To(true)}}

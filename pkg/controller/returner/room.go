@@ -224,10 +224,10 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move of the pod to the best-ranked node on which the pod fits, and whose rank is below the limit. It reserves capacity on that node
+// find returns the move of the pod to the best node on which the pod fits, and that is better than its own. It reserves capacity on that node
 // until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
 // the pod's replacement will not have them.
-func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration, below pool.Rank) (*move, error) {
+func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
 		return nil, nil //nolint:nilerr // the node no longer exists and the pod will be deleted, or the pod has resource claims
@@ -251,7 +251,7 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 	if err := r.play(ctx, state, arriving, leaving, from); err != nil {
 		return nil, err
 	}
-	to, err := r.firstFeasible(ctx, state, arriving, result, below)
+	to, err := r.firstFeasible(ctx, state, arriving, result, from.Node())
 	if err != nil || to == "" {
 		return nil, err
 	}
@@ -284,14 +284,20 @@ func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1
 	return nil
 }
 
-// firstFeasible returns the name of the best-ranked node below the rank that passes all Filter plugins. If no node passes, it returns
+// firstFeasible returns the name of the best node by the pod's order that passes all Filter plugins, and that is better
+// than the node from. If no node passes, it returns
 // "".
-func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult, below pool.Rank) (string, error) {
+func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult, from *corev1.Node) (best string, err error) {
 	requests := resource.PodRequests(arriving, resource.PodResourcesOptions{})
+	order, _ := r.pools.OrderOf(arriving.Annotations)
+	rank, _ := r.pools.RankOf(from.Labels)
+	below := order.PlaceOf(rank)
 	for _, node := range r.nodes {
 		name := node.Node().Name
-		if rank, _ := r.pools.RankOf(node.Node().Labels); rank >= below {
-			break // the nodes are sorted by rank
+		rank, _ := r.pools.RankOf(node.Node().Labels)
+		place := order.PlaceOf(rank)
+		if place >= below {
+			continue
 		}
 		if !allowed.AllNodes() && !allowed.NodeNames.Has(name) {
 			continue
@@ -304,13 +310,12 @@ func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arrivin
 		}
 		status := r.framework.RunFilterPlugins(ctx, state, arriving, node)
 		if status.IsSuccess() {
-			return name, nil
-		}
-		if !status.IsRejected() {
+			best, below = name, place
+		} else if !status.IsRejected() {
 			return "", status.AsError()
 		}
 	}
-	return "", nil
+	return best, nil
 }
 
 func (r *rooms) remove(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {

@@ -48,6 +48,10 @@ type PoolPriorityArgs struct {
 	// virtual-kubelet node in no burst pool is never used.
 	Pools []Pool `json:"pools"`
 
+	// Orders are other orders of the pools. A pod names its order in the annotation `poolpriority.dev/order`. Without the
+	// annotation, the order is that of `pools`.
+	Orders []NamedOrder `json:"orders,omitempty"`
+
 	// Tenants makes bursting an administrator's decision. With `true`, only pods of labelled namespaces may burst. Without
 	// further labels, a pod waits for a VM if it would lose a protection (`burst.allow`), or if its node selector,
 	// affinity or size rules out all VMs.
@@ -129,6 +133,16 @@ type Pool struct {
 
 	// Burst makes this a burst pool. Its gate opens for a pod when no earlier pool can grow for the pod.
 	Burst *Burst `json:"burst,omitempty"`
+}
+
+// NamedOrder is another order of the pools.
+type NamedOrder struct {
+	// Name is the value of the annotation. It is a unique DNS label.
+	Name string `json:"name"`
+
+	// Pools are names of pools, most preferred first, burst pools last and in the order of `pools`. Regular pools that
+	// are not listed come after those that are. Burst pools that are not listed are closed to the pods.
+	Pools []string `json:"pools"`
 }
 
 // ClusterAutoscalerSource reads a pool's maximum from the cluster autoscaler's status ConfigMap.

@@ -28,6 +28,7 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 	errs = oneOf(errs, field.NewPath("mode"), args.Mode, ModeEnforce, ModeObserve)
 	errs = append(errs, validateObjectID(args.StatusConfigMap, "ConfigMap", field.NewPath("statusConfigMap"))...)
 	errs = append(errs, validatePools(args.Pools, field.NewPath("pools"))...)
+	errs = append(errs, validateOrders(args.Orders, args.Pools, field.NewPath("orders"))...)
 	for i := range args.Pools {
 		p := field.NewPath("pools").Index(i)
 		burst, r := args.Pools[i].Burst, args.Pools[i].Return
@@ -57,6 +58,34 @@ func validatePools(pools []Pool, p *field.Path) field.ErrorList {
 		if pools[i].Burst == nil && firstBurst >= 0 && i > firstBurst {
 			errs = append(errs, field.Invalid(p.Index(i), name,
 				fmt.Sprintf("a regular pool after the burst pool %q; move it before pools[%d]: burst pools come last", pools[firstBurst].Name, firstBurst)))
+		}
+	}
+	return errs
+}
+
+func validateOrders(orders []NamedOrder, pools []Pool, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i := range orders {
+		o, op := &orders[i], p.Index(i)
+		errs = append(errs, validateName(o.Name, op.Child("name"), "give the order a name", utilvalidation.IsDNS1123Label)...)
+		errs = when(errs, names[o.Name], field.Duplicate(op.Child("name"), o.Name))
+		names[o.Name] = true
+		errs = when(errs, len(o.Pools) == 0, field.Required(op.Child("pools"), "list at least one pool, most preferred first"))
+		seen, burst := map[string]bool{}, -1
+		for k, name := range o.Pools {
+			np, at := op.Child("pools").Index(k), slices.IndexFunc(pools, func(p Pool) bool { return p.Name == name })
+			switch {
+			case at < 0:
+				errs = append(errs, field.NotFound(np, name))
+			case seen[name]:
+				errs = append(errs, field.Duplicate(np, name))
+			case at < burst:
+				errs = append(errs, field.Invalid(np, name, "must come before burst pools, and burst pools must be in the order of pools"))
+			case pools[at].Burst != nil:
+				burst = at
+			}
+			seen[name] = true
 		}
 	}
 	return errs
