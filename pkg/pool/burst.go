@@ -33,13 +33,13 @@ const (
 	LabelAllowed    = "Allowed"
 )
 
-// maxBurstValue bounds how many bytes of BurstAnnotation's value are used.
-const maxBurstValue = 64
+// maxValue bounds how many bytes of the value of BurstAnnotation or OrderAnnotation are used.
+const maxValue = 64
 
 // BurstValue returns the value of the pod's BurstAnnotation, cut at 64 bytes.
 func BurstValue(pod *corev1.Pod) string {
 	value := pod.Annotations[BurstAnnotation]
-	return value[:min(len(value), maxBurstValue)]
+	return value[:min(len(value), maxValue)]
 }
 
 // Allowed reports whether the namespace has the label with the value LabelAllowed. namespace may be nil.

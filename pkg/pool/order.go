@@ -1,6 +1,10 @@
 package pool
 
-import "math"
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // OrderAnnotation is the pod annotation that names an order of the configuration.
 const OrderAnnotation = "poolpriority.dev/order"
@@ -11,6 +15,12 @@ type Order struct {
 	places  []Rank // by rank
 	ranks   []Rank // by place
 	leftOut []bool // by the pool's index
+}
+
+// OrderValue returns the value of the pod's OrderAnnotation, cut at 64 bytes: names of orders are shorter.
+func OrderValue(pod *corev1.Pod) string {
+	value := pod.Annotations[OrderAnnotation]
+	return value[:min(len(value), maxValue)]
 }
 
 // OrderOf returns the order for a pod with these annotations, and false if the configuration has no order of that name.
