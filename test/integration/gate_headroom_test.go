@@ -20,16 +20,18 @@ import (
 
 // TestHeadroom: three placeholders keep room on the VMs, and five pods come. Three of them preempt the placeholders. If
 // no pool can grow, the other two burst. If a pool can grow, they wait for the VM, and nobody bursts. No other pod is
-// preempted, although a PodDisruptionBudget protects the placeholders. Placeholders never burst.
+// preempted, although a PodDisruptionBudget protects the placeholders, and where no pool can grow, although others have
+// a lower priority, too. Placeholders never burst.
 func TestHeadroom(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		most                   int
+		class                  string         // of the five pods
 		soon                   map[string]int // where the five pods are before a VM comes
 		web, placeholders, old map[string]int // where the pods are in the end
 	}{
-		"no pool can grow": {2, map[string]int{"userpool": 3, "aci": 2}, map[string]int{"userpool": 3, "aci": 2}, map[string]int{"": 3}, map[string]int{"userpool": 5}},
-		"one VM is left":   {3, map[string]int{"userpool": 3, "": 2}, map[string]int{"userpool": 5}, map[string]int{"userpool": 2, "": 1}, map[string]int{"userpool": 5}},
+		"no pool can grow": {2, "web", map[string]int{"userpool": 3, "aci": 2}, map[string]int{"userpool": 3, "aci": 2}, map[string]int{"": 3}, map[string]int{"userpool": 5}},
+		"one VM is left":   {3, "", map[string]int{"userpool": 3, "": 2}, map[string]int{"userpool": 5}, map[string]int{"userpool": 2, "": 1}, map[string]int{"userpool": 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +61,7 @@ func TestHeadroom(t *testing.T) {
 				old[p.UID] = true
 			}
 			began := time.Now()
-			e.Create(suite.Deployment("web", 5, "500m", of("web")))
+			e.Create(suite.Deployment("web", 5, "500m", of(tc.class)))
 			e.Lands(8*time.Second, "web", tc.soon)
 			t.Logf("%v after %v", tc.soon, time.Since(began).Round(time.Millisecond))
 			e.Lands(60*time.Second, "web", tc.web)

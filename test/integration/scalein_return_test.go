@@ -155,6 +155,6 @@ func TestReturn(t *testing.T) {
 	if log := string(e.checkLogOf(controller)); !strings.Contains(log, "its eviction was refused") || !strings.Contains(log, `pod="default/blocked-`) {
 		t.Error("the controller's log does not say that an eviction was refused")
 	}
-	must.NoError(t, e.Client.PolicyV1().PodDisruptionBudgets(namespace).Delete(e.ctx, "blocked", metav1.DeleteOptions{}))
+	must.Do(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Patch(e.ctx, "blocked", types.MergePatchType, []byte(`{"spec":{"maxUnavailable":1}}`), metav1.PatchOptions{}))
 	e.Lands(90*time.Second, "blocked", map[string]int{"userpool": 1})
 }
