@@ -116,7 +116,7 @@ func TopologyKeys(pod *corev1.Pod) (spread, affinity []string) {
 // bursts. tenant is the pod's
 // gate.Tenant.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) any {
-	return append([]string{pool.BurstValue(pod), pool.OrderValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true), ptr.Deref(pod.Spec.Priority, 0))}, aci.FeaturesOf(pod)...)
+	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true), ptr.Deref(pod.Spec.Priority, 0))}, aci.FeaturesOf(pod)...)
 }
 
 // Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,

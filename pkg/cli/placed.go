@@ -178,7 +178,7 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	case stays != "":
 		e.fact("Return", "not for this pod: %s", stays)
 	default:
-		e.fact("Return", "on: the controller evicts the pod after a VM has had room for it for %s; it evicts at most %d pods a minute, and %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
+		e.fact("Return", "on: the controller evicts the pod after a node of a better pool has had room for it for %s; it evicts at most %d pods a minute, and %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
 	}
 }
 
@@ -218,6 +218,11 @@ func (e *explainer) onVM() string {
 		e.addBetter()
 	}
 	e.addScaleIn()
+	if e.published != nil && e.published.indexOf(e.Pool) != pool.None {
+		if r := e.published.pools.At(e.published.indexOf(e.Pool)).Return(); r != nil {
+			e.addReturn(r)
+		}
+	}
 	switch ago := age(e.Since, e.now); {
 	case e.Pool != "":
 		return fmt.Sprintf(" runs in pool %s, on node %s, where it was bound %s ago.", e.Pool, e.Node, ago)
@@ -230,9 +235,14 @@ func (e *explainer) onVM() string {
 
 // addBetter adds the pools that are preferred to the pod's pool, and why the pod is not there.
 func (e *explainer) addBetter() {
-	better := e.published.names()[:e.published.pools.Regular()]
-	if i := e.published.indexOf(e.Pool); i != pool.None {
-		better = better[:i]
+	order, _ := e.published.pools.OrderOf(e.pod.Annotations)
+	var better []string
+	for place := range e.published.pools.Regular() {
+		p := e.published.pools.At(int(order.RankAt(place))) // a regular pool's rank is its index
+		if p.Name == e.Pool {
+			break
+		}
+		better = append(better, p.Name)
 	}
 	switch {
 	case len(better) == 0:
@@ -243,5 +253,7 @@ func (e *explainer) addBetter() {
 	default:
 		e.fact("Better pools", "%s: no node there was feasible when the pod was bound (order: Strict); the reasons are not recorded", list(better))
 	}
-	e.fact("Moving", "the pod stays: the controller moves no pods between VMs")
+	if i := e.published.indexOf(e.Pool); i == pool.None || e.published.pools.At(i).Return() == nil {
+		e.fact("Moving", "the pod stays: Return is off in its pool")
+	}
 }

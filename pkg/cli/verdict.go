@@ -41,8 +41,12 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	decision := p.view.Decide(request, p.pools, e.now)
 	e.takeSaid(&decision)
 	e.Pools = nil
+	order, _ := p.pools.OrderOf(pod.Annotations)
 	for i := range p.pools.Len() {
 		v := PoolVerdict{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i)}
+		if !v.Burst {
+			v.Rank = int(order.PlaceOf(pool.Rank(i)))
+		}
 		if v.Burst {
 			d := &decision.Burst[i]
 			v.Verdict, v.Reason, v.Until, v.Budget = verdictClosed, d.Reason, d.Until, p.budget(i, pod.Namespace)

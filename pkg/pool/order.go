@@ -25,8 +25,8 @@ func OrderValue(pod *corev1.Pod) string {
 
 // OrderOf returns the order for a pod with these annotations, and false if the configuration has no order of that name.
 func (l List) OrderOf(annotations map[string]string) (*Order, bool) {
-	name, ok := annotations[OrderAnnotation]
-	if !ok {
+	name := annotations[OrderAnnotation]
+	if name == "" {
 		return nil, true
 	}
 	order, known := l.orders[name]

@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -12,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
@@ -36,6 +38,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
 	pl.mentionKind(klog.FromContext(ctx), pod)
+	pl.warnOfOrder(pod)
 	if status := pl.bind(ctx, pod, binding); !status.IsSuccess() {
 		return status
 	}
@@ -115,6 +118,18 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	if _, said := pl.mentioned.LoadOrStore(known, true); !said {
 		logger.Info("The pools' order does not apply when this kind of workload is scaled in: only ReplicaSets use deletion costs", "kind", kind, "pod", klog.KObj(pod))
 	}
+}
+
+// warnOfOrder writes an event on a pod whose order is unknown. Only one pod of each owner gets the event, unless there
+// are more than maxRetried such owners.
+func (pl *PoolPriority) warnOfOrder(pod *v1.Pod) {
+	owner := cmp.Or(refusal.OwnerOf(pod), pod.UID)
+	if _, known := pl.pools.OrderOf(pod.Annotations); known || pl.warned.count(owner) > 0 {
+		return
+	}
+	pl.warned.Add(owner, 1)
+	pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, gate.ReasonUnknownOrder.Code, "Binding",
+		"the configuration has no order %q (annotation %s): the pod uses the order of the list, and does not burst", pool.OrderValue(pod), pool.OrderAnnotation)
 }
 
 // annotations returns the annotations of the pod's Binding, or nil if the node is gone. It reads the pod from the

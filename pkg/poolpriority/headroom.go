@@ -2,30 +2,51 @@ package poolpriority
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 )
 
-// maxRoomTries bounds how many cycles in a row a pod tries to make room. A dry run has found victims in each of them, so
-// in general the first preemption succeeds. An extender may refuse it, or the API server may refuse to delete a victim.
+// maxRoomTries bounds how many cycles a pod tries to make room without getting a node. A dry run has found victims in
+// each of them, so in general the first preemption succeeds. An extender may refuse it, or the API server may refuse to
+// delete a victim.
 const maxRoomTries = 3
 
 // room returns a reservation on a node outside the burst pools that the pod will fit once it has preempted pods of a
-// lower priority than below, or nil if there is no such node. In this cycle, preemption then takes only such pods.
-// Otherwise, it would rather kill pods of a higher priority than violate a PodDisruptionBudget of the placeholders.
+// lower priority than below, or nil if there is no such node.
 func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Reservation, error) {
-	p, tries := s.pl.preemption, s.pl.roomTries.count(s.pod.UID)
-	if p == nil || !s.pl.wrapped || s.burstOnly || inPodGroupCycle(s.state) || tries >= maxRoomTries {
-		return nil, nil // if only burst nodes can be feasible, no preemption helps
+	tries := s.pl.roomTries.count(s.pod.UID)
+	if tries >= maxRoomTries {
+		return nil, nil
+	}
+	node, err := s.limitVictims(ctx, c, below)
+	if node == "" {
+		return nil, err
+	}
+	s.pl.roomTries.Add(s.pod.UID, tries+1)
+	return &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonMakesRoom.With("on node %s", node), Until: s.pl.clock.Now().Add(endingSlack)}, Node: node}, nil
+}
+
+// limitVictims limits this cycle's preemption to pods of a lower priority than below, if the pod will fit a node outside
+// the burst pools without such pods. It returns the name of the node, or "". Otherwise, preemption would rather kill
+// pods of a higher priority than violate a PodDisruptionBudget of placeholders.
+func (s *search) limitVictims(ctx context.Context, c *cycle, below int32) (node string, err error) {
+	p := s.pl.preemption
+	if p == nil || !s.pl.wrapped || !s.pl.strict || s.burstOnly || inPodGroupCycle(s.state) {
+		return "", nil // if only burst nodes can be feasible, no preemption helps
 	}
 	p.below = below
+	defer func() {
+		if node == "" {
+			p.below = math.MaxInt32
+		}
+	}()
 	var nodes []fwk.NodeInfo
 	for place := range s.pl.index.tiers {
 		rank := s.order.RankAt(place)
@@ -39,28 +60,22 @@ func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Reserva
 		}
 	}
 	if len(nodes) == 0 {
-		return nil, nil
+		return "", nil
 	}
 	budgets, err := p.evaluator.PdbLister.List(labels.Everything())
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	c.dryRuns.Range(func(node, r any) bool {
-		if slices.ContainsFunc(r.(dryRun).Victims, func(victim *v1.Pod) bool { return corev1helpers.PodPriority(victim) >= below }) {
+		if slices.ContainsFunc(r.(dryRun).Victims, func(victim *v1.Pod) bool { return !p.mayPreempt(victim) }) {
 			c.dryRuns.Delete(node) // it was made without the limit
 		}
 		return true
 	})
 	candidates, _, err := p.evaluator.DryRunPreemption(ctx, s.state, s.pod, nodes, budgets, 0, 1)
 	if len(candidates) == 0 {
-		return nil, err
+		c.dryRuns.Clear() // they were made with the limit
+		return "", err
 	}
-	s.pl.roomTries.Add(s.pod.UID, tries+1)
-	node := candidates[0].Name()
-	return &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonMakesRoom.With("on node %s", node), Until: s.pl.clock.Now().Add(endingSlack)}, Node: node}, nil
-}
-
-// makesRoom reports whether the gate is closed in this cycle because the pod can make room.
-func (c *cycle) makesRoom() bool {
-	return c.reservation != nil && c.reservation.Reason.Code == gate.ReasonMakesRoom.Code
+	return candidates[0].Name(), nil
 }

@@ -94,7 +94,7 @@ func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleSta
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly && !c.narrowed && !c.fromCache {
 		statuses = n.pl.amongOpen(state, pod, c, statuses)
-		if !c.makesRoom() {
+		if n.pl.preemption == nil || n.pl.preemption.below == math.MaxInt32 {
 			defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c
 		}
 	}

@@ -172,6 +172,9 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 		return found, nil // without mode: Observe, the gate would already be closed
 	}
 	reservation := c.victims
+	if reservation != nil {
+		pl.roomTries.Remove(search.pod.UID) // it has got a node
+	}
 	if reservation == nil && c.rollout.Possible() {
 		reservation, err = search.reservation(ctx, c.rollout)
 	}
@@ -185,6 +188,9 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	found, err = search.best(ctx, &c.decision) // the gate stays open for a pod whose waitLimit is over
 	if err == nil && found.nodes == nil && c.decision.Closes(reservation.Reason) {
 		c.reservation = reservation
+	} else if pl.preemption != nil && pl.preemption.below != math.MaxInt32 {
+		pl.preemption.below = math.MaxInt32
+		c.dryRuns.Clear() // they were made with the limit
 	}
 	return found, err
 }

@@ -75,7 +75,8 @@ type PoolPriority struct {
 	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
 	retries    retries
-	roomTries  retries // how many times in a row each pod has tried to make room
+	roomTries  retries // how many times each pod has tried to make room and got no node
+	warned     retries // the owners for which warnOfOrder has written an event
 	assumed    *assumedPods
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
@@ -147,6 +148,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		index:        newIndex(pools, f.ProfileName()),
 		retries:      newRetries(),
 		roomTries:    newRetries(),
+		warned:       newRetries(),
 		assumed:      newAssumedPods(),
 		filters:      sets.New[string](),
 	}
@@ -294,6 +296,7 @@ func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragm
 		{Key: fwk.NodeAffinitySignerName, Value: affinity},
 		{Key: fwk.NodeSelectorSignerName, Value: pod.Spec.NodeSelector},
 		{Key: "poolpriority.requests()", Value: podRequests(pod)},
+		{Key: "poolpriority.order()", Value: pool.OrderValue(pod)},
 	}
 	if pl.gatekeeper != nil {
 		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: pl.gatekeeper.SchedulerSignature(pod)})

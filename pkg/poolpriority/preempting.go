@@ -53,13 +53,19 @@ func (pl *PoolPriority) newPreemptor(profile framework.Framework) (p *preemptor,
 	for _, plugin := range profile.PreEnqueuePlugins() {
 		if plugin, ok := plugin.(*defaultpreemption.DefaultPreemption); ok {
 			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator, below: math.MaxInt32}
-			dryrun.LimitVictims(plugin, func() int32 { return p.below })
+			dryrun.LimitVictims(plugin, p.mayPreempt)
 			p.Around, plugin.Evaluator.Interface = p.around, p
 			return p, true
 		}
 	}
 	klog.InfoS("Preemption does not prefer better pools, because DefaultPreemption is a postFilter plugin, but not a preEnqueue plugin. Enable it under multiPoint", "profile", profile.ProfileName())
 	return nil, false
+}
+
+// mayPreempt reports whether the pod may be preempted in this cycle. If only pods of low priority may, those that may
+// burst themselves may not: they would do so in place of the pod.
+func (p *preemptor) mayPreempt(victim *v1.Pod) bool {
+	return p.below == math.MaxInt32 || corev1helpers.PodPriority(victim) < p.below && pool.BurstValue(victim) != pool.BurstBelowPriority
 }
 
 // GetOffsetAndNumCandidates returns how many candidates a dry run collects. The nodes that among leaves out count, too.

@@ -117,20 +117,17 @@ type Pod struct {
 	Harm string
 }
 
-// HarmOf returns why the eviction of a started pod would harm its workload, or "". outdated is set if a rollout ends the
-// pod's ReplicaSet anyway. guarded is set if a PodDisruptionBudget selects the pod: then the API server decides.
-// members has all pods of the workload.
-func HarmOf(pod types.UID, outdated, guarded bool, members []Member) string {
-	ready := func(m Member) bool { return m.Ready && !m.Ending }
+// HarmOf returns why an eviction would harm the pod's workload, or "". ready is whether the pod is ready, and others the
+// number of the workload's other pods that are. outdated reports whether a rollout ends the pod's ReplicaSet anyway.
+// guarded reports whether a PodDisruptionBudget selects the pod: then the API server decides.
+func HarmOf(ready bool, others int, outdated, guarded func() bool) string {
 	switch {
-	case outdated:
+	case outdated():
 		return "a rollout ends its ReplicaSet"
-	case guarded || !slices.ContainsFunc(members, func(m Member) bool { return m.UID == pod && ready(m) }):
-		return ""
-	case slices.ContainsFunc(members, func(m Member) bool { return m.UID != pod && ready(m) }):
-		return ""
+	case ready && others == 0 && !guarded():
+		return "it is the only ready pod of its workload, and no PodDisruptionBudget selects it"
 	}
-	return "it is the only ready pod of its workload, and no PodDisruptionBudget selects it"
+	return ""
 }
 
 // Member is any pod of a workload, on any node or pending.

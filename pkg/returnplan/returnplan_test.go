@@ -435,26 +435,22 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// TestHarmOf: a started pod whose eviction would harm its workload.
+// TestHarmOf: a pod whose eviction would harm its workload.
 func TestHarmOf(t *testing.T) {
 	const only = "it is the only ready pod of its workload, and no PodDisruptionBudget selects it"
-	ending := bound("other", false, true)
-	ending.Ending = true
 	for name, tc := range map[string]struct {
+		ready             bool
+		others            int
 		outdated, guarded bool
-		members           []Member
 		want              string
 	}{
-		"another is ready":           {false, false, []Member{bound("pod", true, true), bound("other", false, true)}, ""},
-		"the only pod":               {false, false, []Member{bound("pod", true, true)}, only},
-		"the others are not ready":   {false, false, []Member{bound("pod", true, true), bound("other", true, false), ending}, only},
-		"the pod is not ready":       {false, false, []Member{bound("pod", true, false), bound("other", true, false)}, ""},
-		"a PodDisruptionBudget":      {false, true, []Member{bound("pod", true, true)}, ""},
-		"a rollout ends it":          {true, true, []Member{bound("pod", true, true), bound("other", false, true)}, "a rollout ends its ReplicaSet"},
-		"the workload is not known":  {false, false, nil, ""},
-		"only another pod, is ready": {false, false, []Member{bound("other", true, true)}, ""},
+		"another is ready":      {true, 1, false, false, ""},
+		"the only ready pod":    {true, 0, false, false, only},
+		"the pod is not ready":  {false, 0, false, false, ""},
+		"a PodDisruptionBudget": {true, 0, false, true, ""},
+		"a rollout ends it":     {true, 1, true, true, "a rollout ends its ReplicaSet"},
 	} {
-		if got := HarmOf("pod", tc.outdated, tc.guarded, tc.members); got != tc.want {
+		if got := HarmOf(tc.ready, tc.others, func() bool { return tc.outdated }, func() bool { return tc.guarded }); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

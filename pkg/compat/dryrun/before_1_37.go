@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 )
@@ -21,10 +20,10 @@ func (i *Interface) SelectVictimsOnNode(ctx context.Context, state fwk.CycleStat
 	return r.Victims, r.Violations, r.Status
 }
 
-// LimitVictims makes the plugin preempt only pods of a priority below the limit.
-func LimitVictims(plugin *defaultpreemption.DefaultPreemption, below func() int32) {
+// LimitVictims makes the plugin preempt only pods for which may returns true.
+func LimitVictims(plugin *defaultpreemption.DefaultPreemption, may func(*v1.Pod) bool) {
 	allows := plugin.IsEligiblePod
 	plugin.IsEligiblePod = func(node fwk.NodeInfo, victim fwk.PodInfo, preemptor *v1.Pod) bool {
-		return corev1helpers.PodPriority(victim.GetPod()) < below() && allows(node, victim, preemptor)
+		return may(victim.GetPod()) && allows(node, victim, preemptor)
 	}
 }

@@ -4,6 +4,7 @@ package dryrun
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -21,10 +22,10 @@ func (i *Interface) SelectVictimsOnNode(ctx context.Context, state fwk.CycleStat
 	return r.Victims, r.Violations, r.Status
 }
 
-// LimitVictims makes the plugin preempt only pods of a priority below the limit.
-func LimitVictims(plugin *defaultpreemption.DefaultPreemption, below func() int32) {
+// LimitVictims makes the plugin preempt only pods for which may returns true.
+func LimitVictims(plugin *defaultpreemption.DefaultPreemption, may func(*v1.Pod) bool) {
 	allows := plugin.IsEligiblePod
 	plugin.IsEligiblePod = func(node fwk.NodeInfo, victim preemption.Victim, preemptor *v1.Pod) bool {
-		return victim.Priority() < below() && allows(node, victim, preemptor)
+		return !slices.ContainsFunc(victim.Pods(), func(p fwk.PodInfo) bool { return !may(p.GetPod()) }) && allows(node, victim, preemptor)
 	}
 }

@@ -29,7 +29,7 @@ func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) 
 	if m, ok := r.away[f.Evicted]; ok {
 		evicted = klog.KObj(m.pod.GetPod())
 	}
-	klog.FromContext(ctx).Info("Returning a pod from a burst pool did not help", "reason", f.Reason, "pod", evicted, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
+	klog.FromContext(ctx).Info("Returning a pod to a better pool did not help", "reason", f.Reason, "pod", evicted, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
 	if landed != nil {
 		r.notes[landed.UID] = strconv.Itoa(f.InARow) + " " + f.Until.UTC().Format(time.RFC3339)
 	}

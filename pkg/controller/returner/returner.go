@@ -66,6 +66,7 @@ type Returner struct {
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
+	deployments appslisters.DeploymentLister
 	budgets     policylisters.PodDisruptionBudgetLister
 	planner     *returnplan.Planner
 	away        map[types.UID]move   // evicted pods whose replacements may not be bound yet
@@ -131,6 +132,8 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	}
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
+	r.deployments = factory.Apps().V1().Deployments().Lister()
+	factory.Apps().V1().Deployments().Informer()
 	r.budgets = factory.Policy().V1().PodDisruptionBudgets().Lister()
 	factory.Apps().V1().ReplicaSets().Informer() // registers the informer, so that the factory starts it
 	factory.Policy().V1().PodDisruptionBudgets().Informer()
@@ -182,7 +185,7 @@ func (r *Returner) round(ctx context.Context) {
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) bool {
 			pod := world.pods[p.UID]
-			m, err := r.seats.find(ctx, pod, r.given(pod, from))
+			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "")
 			if err != nil {
 				logger.Error(err, "The search for capacity in better pools failed", "pod", klog.KObj(pod))
 				return false
@@ -198,7 +201,13 @@ func (r *Returner) round(ctx context.Context) {
 			if r.clock.Since(began) > maxInterval {
 				return // the API server is slow, so the listed pods and nodes are out of date
 			}
-			r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
+			if !p.Stuck && world.harm(&p) != "" {
+				continue // because of another eviction in this round
+			}
+			if r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload)) && world.ready[p.UID] {
+				world.readyOf[p.Workload]--
+				delete(world.ready, p.UID)
+			}
 		}
 	}
 }
@@ -226,6 +235,10 @@ type world struct {
 	burst      map[types.UID]bool        // whether the pod is on a burst node, by the pod's UID
 	candidates [][]returnplan.Pod        // the pods that may be returned, by the index of their pool
 	members    map[types.UID][]returnplan.Member
+	ready      map[types.UID]bool // pods that are ready and not terminating
+	readyOf    map[types.UID]int  // the number of these pods, by workload
+	// harm returns why an eviction of the started pod would harm its workload, or "".
+	harm func(*returnplan.Pod) string
 }
 
 func (w *world) membersOf(workload types.UID) []returnplan.Member { return w.members[workload] }
@@ -235,7 +248,8 @@ func (r *Returner) sync() (*world, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	w := &world{pods: map[types.UID]*corev1.Pod{}, burst: map[types.UID]bool{}, candidates: make([][]returnplan.Pod, r.Pools.Len()), members: map[types.UID][]returnplan.Member{}}
+	w := &world{pods: map[types.UID]*corev1.Pod{}, burst: map[types.UID]bool{}, candidates: make([][]returnplan.Pod, r.Pools.Len()), members: map[types.UID][]returnplan.Member{},
+		ready: map[types.UID]bool{}, readyOf: map[types.UID]int{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner == nil || pod.Spec.SchedulerName != *r.Profile.SchedulerName {
@@ -258,10 +272,26 @@ func (r *Returner) sync() (*world, error) {
 			Owner: owner.UID, Workload: workload, Below: min(place, r.Pools.Regular()+1), Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	newest := r.newestRevisions()
+	for workload, members := range w.members {
+		for i := range members {
+			if members[i].Ready && !members[i].Ending {
+				w.ready[members[i].UID] = true
+				w.readyOf[workload]++
+			}
+		}
+	}
+	w.harm = func(p *returnplan.Pod) string {
+		pod, ready := w.pods[p.UID], w.ready[p.UID]
+		others := w.readyOf[p.Workload]
+		if ready {
+			others--
+		}
+		return returnplan.HarmOf(ready, others, func() bool { return r.isOutdated(pod, newest) }, func() bool { return r.isGuarded(pod) })
+	}
 	for _, pods := range w.candidates {
 		for i := range pods {
-			if p, pod := &pods[i], w.pods[pods[i].UID]; !p.Stuck {
-				p.Harm = returnplan.HarmOf(p.UID, r.isOutdated(pod, newest), r.isGuarded(pod), w.members[p.Workload])
+			if p := &pods[i]; !p.Stuck {
+				p.Harm = w.harm(p)
 			}
 		}
 	}
@@ -286,7 +316,8 @@ func revision(rs *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-// isOutdated reports whether the pod's ReplicaSet is not the newest of its Deployment.
+// isOutdated reports whether a rollout that goes on will end the pod's ReplicaSet. A paused rollout may go on for days,
+// and one past its deadline for ever.
 func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner.Kind != "ReplicaSet" {
@@ -297,7 +328,13 @@ func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool 
 		return false
 	}
 	of := metav1.GetControllerOfNoCopy(rs)
-	return of != nil && revision(rs) < newest[of.UID]
+	if of == nil || revision(rs) >= newest[of.UID] {
+		return false
+	}
+	deployment, err := r.deployments.Deployments(pod.Namespace).Get(of.Name)
+	return err == nil && !deployment.Spec.Paused && !slices.ContainsFunc(deployment.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+		return c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
+	})
 }
 
 // isGuarded reports whether a PodDisruptionBudget selects the pod.
@@ -340,9 +377,9 @@ func (r *Returner) stays(from *pool.Pool, p returnplan.Pod, pod *corev1.Pod, nod
 	r.Recorder.Eventf(pod, corev1.EventTypeNormal, "NotReturned", "not evicted from pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Return().StableFor.Duration, p.Harm)
 }
 
-// evict evicts the pod from the pool with the index i. A PodDisruptionBudget may make the API server refuse the
-// eviction.
-func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *corev1.Pod, to *move, members []returnplan.Member) {
+// evict evicts the pod from the pool with the index i, and reports whether it did. A PodDisruptionBudget may make the API
+// server refuse the eviction.
+func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *corev1.Pod, to *move, members []returnplan.Member) (evicted bool) {
 	from := r.Pools.At(i)
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
 	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // without a timeout, the client retries by itself for minutes
@@ -369,6 +406,7 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 			logger.Error(err, "A pod cannot be returned", "pause", pause)
 		}
 	}
+	return err == nil
 }
 
 // answer formats an API error with its causes. One cause is, for example, the PodDisruptionBudget that blocks an

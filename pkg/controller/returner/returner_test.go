@@ -57,7 +57,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, MinAge: &metav1.Duration{}, EvictionsPerMinute: 600, PerWorkload: 100}
 	args.Pools[1].Return = args.Pools[2].Burst.Return.DeepCopy()
 	args.Pools[1].Return.MinAge.Duration = 90 * time.Minute
-	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools, Orders: []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "user", "aci"}}}}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
@@ -405,7 +405,8 @@ func TestHarmful(t *testing.T) {
 	}
 	guards := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "guarded", Namespace: "default"},
 		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}}}}
-	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), rs("9"), rs("10"), guards, owned("single", "a"), owned("guarded", "b"), owned("outdated", "web-9"), owned("new", "web-10"))
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
+	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), deployment, rs("9"), rs("10"), guards, owned("single", "a"), owned("guarded", "b"), owned("outdated", "web-9"), owned("new", "web-10"))
 	c.expect("all", c.after(2*time.Minute), "guarded", "new")
 	events := c.Recorder.(*record.FakeRecorder).Events
 	close(events)
@@ -417,6 +418,41 @@ func TestHarmful(t *testing.T) {
 	}
 	slices.Sort(said)
 	c.expect("the events", said, "a rollout ends its ReplicaSet", "it is the only ready pod of its workload, and no PodDisruptionBudget selects it")
+	newest := map[types.UID]int64{"web": 10}
+	if !c.isOutdated(owned("outdated", "web-9"), newest) || c.isOutdated(owned("new", "web-10"), newest) {
+		t.Error("the old ReplicaSet is not outdated, or the new one is")
+	}
+	stuck := deployment.DeepCopy()
+	stuck.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse}}
+	must.Do(t)(c.client.AppsV1().Deployments("default").UpdateStatus(c.ctx, stuck, metav1.UpdateOptions{}))
+	for deadline := time.Now().Add(10 * time.Second); c.isOutdated(owned("outdated", "web-9"), newest); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a rollout past its deadline keeps pods for ever")
+		}
+	}
+}
+
+// TestBothReady: of two ready pods without a PodDisruptionBudget, a round evicts one.
+func TestBothReady(t *testing.T) {
+	var pods []runtime.Object
+	for _, name := range []string{"a", "b"} {
+		p := pod(name, 2).Phase(corev1.PodRunning).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: ptr.To(true)}}
+		pods = append(pods, p)
+	}
+	c := newCluster(t, append(pods, virtual(), node("user", "user", "10").Obj())...)
+	c.expect("the evictions", c.after(time.Minute+c.interval()), "a")
+}
+
+// TestByOrder: a pod returns to a pool that is better by its own order only.
+func TestByOrder(t *testing.T) {
+	web, plain := pod("web", 2).Node("system").Phase(corev1.PodRunning).Annotation(pool.OrderAnnotation, "system-first").Obj(), pod("plain", 2).Node("system").Phase(corev1.PodRunning).Obj()
+	late := pod("late", 2).Annotation(pool.OrderAnnotation, "system-first").Obj() // on the virtual node
+	c := newCluster(t, virtual(), node("system", "system", "10").Obj(), node("user", "user", "10").Obj(), web, plain, late)
+	c.expect("the evictions", c.after(2*time.Minute), "late", "plain")
+	if to := c.away["late"].to; to != "system" {
+		t.Errorf("the pod on the virtual node goes to %q", to)
+	}
 }
 
 // TestBetterPool: a pod of the second pool returns to a node of the first that stays, but not before minAge.

@@ -47,6 +47,7 @@ type rooms struct {
 	snapshot  *snapshot
 	moved     []move // the pods for which capacity is reserved in this round
 	nodes     []fwk.NodeInfo
+	ranks     []pool.Rank             // of nodes
 	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
 }
 
@@ -193,7 +194,7 @@ func (r *rooms) begin(away []move) error {
 	for _, m := range away {
 		r.keep(m)
 	}
-	r.nodes = r.nodes[:0]
+	r.nodes, r.ranks = r.nodes[:0], r.ranks[:0]
 	for _, node := range nodes {
 		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && !r.pools.IsBurstRank(rank) && !nodegroups.MayGo(node.Node()) {
 			r.nodes = append(r.nodes, node)
@@ -206,6 +207,10 @@ func (r *rooms) begin(away []move) error {
 		// it in the next round, too.
 		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(a.Node().Name, b.Node().Name))
 	})
+	for _, node := range r.nodes {
+		rank, _ := r.pools.RankOf(node.Node().Labels)
+		r.ranks = append(r.ranks, rank)
+	}
 	return nil
 }
 
@@ -224,10 +229,10 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move of the pod to the best node on which the pod fits, and that is better than its own. It reserves capacity on that node
-// until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
+// find returns the move of the pod to the best node on which the pod fits, and that is better than its own. If keep is set, it
+// reserves capacity on that node until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
 // the pod's replacement will not have them.
-func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
+func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration, keep bool) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
 		return nil, nil //nolint:nilerr // the node no longer exists and the pod will be deleted, or the pod has resource claims
@@ -261,7 +266,9 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 	}
 	m := move{pod: info, from: from, to: to}
-	r.keep(m)
+	if keep {
+		r.keep(m)
+	}
 	return &m, nil
 }
 
@@ -292,10 +299,8 @@ func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arrivin
 	order, _ := r.pools.OrderOf(arriving.Annotations)
 	rank, _ := r.pools.RankOf(from.Labels)
 	below := order.PlaceOf(rank)
-	for _, node := range r.nodes {
-		name := node.Node().Name
-		rank, _ := r.pools.RankOf(node.Node().Labels)
-		place := order.PlaceOf(rank)
+	for i, node := range r.nodes {
+		place, name := order.PlaceOf(r.ranks[i]), node.Node().Name
 		if place >= below {
 			continue
 		}

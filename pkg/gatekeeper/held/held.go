@@ -290,14 +290,15 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	return moved
 }
 
-// Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation, its requests
-// or its tolerations have changed. If so, the caller must requeue the pod, because the scheduling queue may not requeue
+// Update processes a change of a pending pod. It reports whether the pod is held and its annotation for bursting or
+// for its order, its requests or its tolerations have changed. If so, the caller must requeue the pod, because the scheduling queue may not requeue
 // it.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[pod.UID]; ok {
-		changed = entry.pod.Annotations[pool.BurstAnnotation] != pod.Annotations[pool.BurstAnnotation]
+		changed = entry.pod.Annotations[pool.BurstAnnotation] != pod.Annotations[pool.BurstAnnotation] ||
+			entry.pod.Annotations[pool.OrderAnnotation] != pod.Annotations[pool.OrderAnnotation]
 		entry.pod = pod
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {

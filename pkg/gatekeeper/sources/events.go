@@ -161,10 +161,12 @@ func (s *lastEvents[F]) Replace(list []any, _ string) error {
 	last, urgent := map[objectKey]*event[F]{}, false
 	s.mu.Lock()
 	for _, obj := range list {
-		e := s.listed(obj)
+		e := s.event(obj)
 		key := objectKey{e.Namespace, e.object}
 		if before := s.last[key]; before != nil && before.Name == e.Name && before.ResourceVersion == e.ResourceVersion {
 			e = before
+		} else {
+			e = s.listed(e)
 		}
 		if other := last[key]; e != s.unneeded && (other == nil || e.at.After(other.at)) {
 			last[key] = e

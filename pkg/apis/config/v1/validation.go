@@ -35,7 +35,7 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 		const again = "with order: Preferred, the replacement of an evicted pod may land in the same pool again; set order: Strict, or enabled: false"
 		errs = when(errs, burst != nil && burst.Return.Enabled && args.Order == OrderPreferred, field.Forbidden(p.Child("burst", "return", "enabled"), again))
 		errs = when(errs, r != nil && r.Enabled && args.Order == OrderPreferred, field.Forbidden(p.Child("return", "enabled"), again))
-		errs = when(errs, r != nil && i == 0, field.Forbidden(p.Child("return"), "no pool is better than the first; remove it"))
+		errs = when(errs, r != nil && i == 0 && len(args.Orders) == 0, field.Forbidden(p.Child("return"), "no pool is better than the first; remove it"))
 	}
 	errs = when(errs, args.ScaleIn.Others && !ptr.Deref(args.ScaleIn.PodDeletionCost, true),
 		field.Forbidden(field.NewPath("scaleIn", "others"), "needs podDeletionCost, which is false; remove one of the two"))
