@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -366,7 +367,8 @@ func TestSlotOfABurstNode(t *testing.T) {
 // TestDiagnosesAgainstFullCycles: in random histories of a small cluster, each failure that is repeated is what a cycle
 // that looks at all nodes ends with: what is said of it, by which plugins, what PostFilter makes of it, and what is
 // noted for the gate. A pod preempts others if, and only if, in-tree preemption that looks at all nodes finds victims,
-// and on one of the best-ranked nodes with the least harm. It takes at most as many dry runs.
+// and on one of the best-ranked nodes with the least harm. It takes at most as many dry runs, unless it makes
+// room before it bursts.
 func TestDiagnosesAgainstFullCycles(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -401,7 +403,8 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 					continue
 				}
 				candidates, most := h.candidates(p, tree)
-				if runs.Load() > int32(most) { //nolint:gosec // small
+				makesRoom := h.plugin.preemption.below != math.MaxInt32 // then a dry run without the limit is made again with it
+				if runs.Load() > int32(most) && !makesRoom {            //nolint:gosec // small
 					t.Fatalf("%s (step %d): %d dry runs, default makes %d", p.Name, i, runs.Load(), most)
 				}
 				if want := h.best(candidates); got.preempts != "" && !slices.Contains(want, got.preempts) || got.preempts == "" && len(want) > 0 {
