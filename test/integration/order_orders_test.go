@@ -18,8 +18,7 @@ import (
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule(replaced(t, "testdata/aks-no-grace.yaml", "      capacity: {unknownGrace: 0s}\n",
-		"      capacity: {unknownGrace: 0s}\n      orders: [{name: reversed, pools: [system, user, aci]}, {name: vms, pools: [user]}]\n"))
+	e.schedule(replaced(t, aksConfig, "      pools: ", "      orders: [{name: reversed, pools: [system, user, aci]}, {name: vms, pools: [user]}]\n      pools: "))
 	with := func(order string) func(*corev1.PodTemplateSpec) { return annotated(pool.OrderAnnotation, order) }
 	e.Create(suite.Deployment("web", 3, "500m", with("reversed"), endsFast))
 	e.Lands(20*time.Second, "web", map[string]int{"systempool": 3})
