@@ -240,7 +240,7 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 21950
+MAX_LINES_SHIPPED = 22000
 MAX_LINES_OTHER = 47200
 
 .PHONY: lines
