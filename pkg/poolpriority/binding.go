@@ -128,7 +128,7 @@ func (pl *PoolPriority) warnOfOrder(pod *v1.Pod) {
 		return
 	}
 	pl.warned.Add(owner, 1)
-	pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, gate.ReasonUnknownOrder.Code, "Binding",
+	pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "UnknownOrder", "Binding",
 		"the configuration has no order %q (annotation %s): the pod uses the order of the list, and does not burst", pool.OrderValue(pod), pool.OrderAnnotation)
 }
 

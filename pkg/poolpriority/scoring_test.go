@@ -26,7 +26,7 @@ func TestPreferred(t *testing.T) {
 	}{{userNode("u").Obj(), 100}, {systemNode("s").Obj(), 66}, {st.MakeNode().Name("x").Obj(), 33}, {virtualNode("v").Obj(), 0}} {
 		info := framework.NewNodeInfo()
 		info.SetNode(tc.node)
-		if got, _ := h.plugin.Score(h.ctx, nil, nil, info); got != tc.want {
+		if got, _ := h.plugin.Score(h.ctx, nil, pod("p").Obj(), info); got != tc.want {
 			t.Errorf("score of %s = %d, want %d", tc.node.Name, got, tc.want)
 		}
 	}
