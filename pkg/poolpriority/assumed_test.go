@@ -14,6 +14,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -111,6 +113,12 @@ func TestAssumedPodsBefore(t *testing.T) {
 	a.remove("bound", time.Time{})
 	if same, worse := len(a.before(nil, 1, began)), len(a.before(nil, 2, began)); same != 0 || worse != 3 {
 		t.Errorf("cycles for the same rank may have counted %d, those for a worse rank %d; want 0 and 3", same, worse)
+	}
+	list := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: &metav1.LabelSelector{}}, {Name: "system", NodeSelector: &metav1.LabelSelector{}}},
+		Orders: []configv1.NamedOrder{{Name: "reversed", Pools: []string{"system"}}}}))(t)
+	order, _ := list.OrderOf(map[string]string{pool.OrderAnnotation: "reversed"})
+	if better := len(a.before(order, 0, began)); better != 3 {
+		t.Errorf("a cycle of a pod whose order reverses the ranks may have counted %d, want 3", better)
 	}
 	if a.remove("open", began); len(a.pods) > 0 {
 		t.Errorf("%d pods are left", len(a.pods))

@@ -50,6 +50,15 @@ func setBurst(cfg *schedconfig.KubeSchedulerConfiguration, change func(*configv1
 	}
 }
 
+// addOrder adds an order that reverses the pools user and system.
+func addOrder(cfg *schedconfig.KubeSchedulerConfiguration) {
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			args.Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "user", "aci"}}}
+		}
+	}
+}
+
 // TestTwoProfiles: a scheduler that sets up a second profile with the plugin is told what to do instead.
 func TestTwoProfiles(t *testing.T) {
 	f := &Factory{profile: "first", plugin: &PoolPriority{}}

@@ -17,6 +17,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -37,10 +38,13 @@ func TestPreemptionPrefersBetterPools(t *testing.T) {
 		{"a lower priority", []*v1.Pod{pod("a").Priority(5).Obj()}, []*v1.Pod{pod("b").Obj()}, false, "b"},
 		{"fewer victims", []*v1.Pod{half("a"), half("a2")}, []*v1.Pod{pod("b").Obj()}, false, "b"},
 		{"a budget", []*v1.Pod{pod("a").Label("app", "kept").Obj()}, []*v1.Pod{pod("b").Priority(5).Obj()}, true, "b"},
+		{"equal victims, and the pod's order has system first", []*v1.Pod{started(pod("a"), time.Minute)}, []*v1.Pod{started(pod("b"), time.Hour)}, false, "b"},
 		{"only the worse pool has victims", []*v1.Pod{pod("a").Priority(100).Obj()}, []*v1.Pod{pod("b").Obj()}, false, "b"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newHarness(t, aks(t))
+			cfg := aks(t)
+			addOrder(cfg)
+			h := newHarness(t, cfg)
 			victims := h.countVictims()
 			small := map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}
 			h.addNodes(userNode("user-1").Capacity(small), systemNode("system-1").Capacity(small))
@@ -56,7 +60,11 @@ func TestPreemptionPrefersBetterPools(t *testing.T) {
 					Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
 				must.NoError(t, h.shared.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(kept))
 			}
-			_ = h.fail(pod("high").Priority(10).Obj())
+			high := pod("high").Priority(10)
+			if strings.Contains(tc.name, "order") {
+				high = high.Annotation(pool.OrderAnnotation, "system-first")
+			}
+			_ = h.fail(high.Obj())
 			if got := victims(); len(got) != 1 || got[0] != tc.want {
 				t.Errorf("%v were preempted, want %s", got, tc.want)
 			}

@@ -11,11 +11,13 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 func TestPreferred(t *testing.T) {
 	cfg := aks(t)
 	setOrder(cfg, "Preferred")
+	addOrder(cfg)
 	h := newHarness(t, cfg)
 	h.addNodes(systemNode("system-1"), userNode("user-1"), st.MakeNode().Name("unlisted"), virtualNode("virtual"))
 	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
@@ -29,6 +31,11 @@ func TestPreferred(t *testing.T) {
 		if got, _ := h.plugin.Score(h.ctx, nil, pod("p").Obj(), info); got != tc.want {
 			t.Errorf("score of %s = %d, want %d", tc.node.Name, got, tc.want)
 		}
+	}
+	info := framework.NewNodeInfo()
+	info.SetNode(systemNode("s").Obj())
+	if got, _ := h.plugin.Score(h.ctx, nil, pod("p").Annotation(pool.OrderAnnotation, "system-first").Obj(), info); got != 100 {
+		t.Errorf("score of a system node for a pod whose order begins with it = %d", got)
 	}
 	// The gate holds in this mode too: two pods fill the VMs, and a third waits.
 	for i := range 3 {
