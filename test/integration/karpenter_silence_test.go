@@ -25,6 +25,7 @@ func TestKarpenterSilence(t *testing.T) {
 	config := replaced(t, karpenterConfig, "      pools:\n", "      capacity: {declineGrace: 10s, staleAfter: 30s}\n      pools:\n")
 	e := startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
 	e.waitGated(true)
+	e.canGrow() // what Karpenter writes before its NodePool is counted does not count
 	load := func(name, memory string) *appsv1.Deployment {
 		d := suite.Load(t, "testdata/burst-required.yaml")
 		labels := map[string]string{"app": name}
@@ -82,13 +83,7 @@ func TestKarpenterSilenceWithoutLease(t *testing.T) {
 	e := startKarpenter(t, config)
 	e.refused = true
 	e.waitGated(true)
-	e.Eventually(time.Minute, func() string {
-		state, err := e.published()
-		if err != nil || state.Pools[0].State != nodegroups.CanGrow {
-			return fmt.Sprintf("published: %+v, %v", state, err)
-		}
-		return ""
-	})
+	e.canGrow()
 	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGSTOP))
 	began := time.Now()
 	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
@@ -103,4 +98,16 @@ func TestKarpenterSilenceWithoutLease(t *testing.T) {
 		t.Errorf("it burst after %v", took)
 	}
 	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGCONT))
+}
+
+// canGrow waits until the scheduler has seen that the first pool can grow.
+func (e *env) canGrow() {
+	e.Helper()
+	e.Eventually(time.Minute, func() string {
+		state, err := e.published()
+		if err != nil || state.Pools[0].State != nodegroups.CanGrow {
+			return fmt.Sprintf("published: %+v, %v", state, err)
+		}
+		return ""
+	})
 }
