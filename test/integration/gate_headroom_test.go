@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -26,17 +27,18 @@ func TestHeadroom(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		most                   int
+		state                  nodegroups.State
 		class                  string         // of the five pods
 		soon                   map[string]int // where the five pods are before a VM comes
 		web, placeholders, old map[string]int // where the pods are in the end
 	}{
-		"no pool can grow": {2, "web", map[string]int{"userpool": 3, "aci": 2}, map[string]int{"userpool": 3, "aci": 2}, map[string]int{"": 3}, map[string]int{"userpool": 5}},
-		"one VM is left":   {3, "", map[string]int{"userpool": 3, "": 2}, map[string]int{"userpool": 5}, map[string]int{"userpool": 2, "": 1}, map[string]int{"userpool": 5}},
+		"no pool can grow": {2, nodegroups.Full, "web", map[string]int{"userpool": 3, "aci": 2}, map[string]int{"userpool": 3, "aci": 2}, map[string]int{"": 3}, map[string]int{"userpool": 5}},
+		"one VM is left":   {3, nodegroups.CanGrow, "", map[string]int{"userpool": 3, "": 2}, map[string]int{"userpool": 5}, map[string]int{"userpool": 2, "": 1}, map[string]int{"userpool": 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			user := vms("userpool", "user", 2, 2, tc.most, 20)
-			user.BootDelay = metav1.Duration{Duration: 10 * time.Second}
+			user.BootDelay = metav1.Duration{Duration: 20 * time.Second}
 			e := start(t, fast(), user)
 			e.schedule("testdata/aks-no-grace.yaml", suite.UserTier(tc.most), suite.VirtualTier())
 			for class, priority := range map[string]int32{"placeholder": -10, "web": 100} {
@@ -60,9 +62,10 @@ func TestHeadroom(t *testing.T) {
 			for _, p := range e.Pods("old") {
 				old[p.UID] = true
 			}
+			e.sees(tc.state) // until then, the pool is Unknown, and with this configuration that opens the gate
 			began := time.Now()
 			e.Create(suite.Deployment("web", 5, "500m", of(tc.class)))
-			e.Lands(8*time.Second, "web", tc.soon)
+			e.Lands(15*time.Second, "web", tc.soon)
 			t.Logf("%v after %v", tc.soon, time.Since(began).Round(time.Millisecond))
 			e.Lands(60*time.Second, "web", tc.web)
 			e.Lands(30*time.Second, "placeholder", tc.placeholders)

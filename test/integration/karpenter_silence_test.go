@@ -25,7 +25,7 @@ func TestKarpenterSilence(t *testing.T) {
 	config := replaced(t, karpenterConfig, "      pools:\n", "      capacity: {declineGrace: 10s, staleAfter: 30s}\n      pools:\n")
 	e := startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
 	e.waitGated(true)
-	e.canGrow() // what Karpenter writes before its NodePool is counted does not count
+	e.sees(nodegroups.CanGrow) // what Karpenter writes before its NodePool is counted does not count
 	load := func(name, memory string) *appsv1.Deployment {
 		d := suite.Load(t, "testdata/burst-required.yaml")
 		labels := map[string]string{"app": name}
@@ -83,7 +83,7 @@ func TestKarpenterSilenceWithoutLease(t *testing.T) {
 	e := startKarpenter(t, config)
 	e.refused = true
 	e.waitGated(true)
-	e.canGrow()
+	e.sees(nodegroups.CanGrow)
 	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGSTOP))
 	began := time.Now()
 	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
@@ -100,12 +100,12 @@ func TestKarpenterSilenceWithoutLease(t *testing.T) {
 	must.NoError(t, syscall.Kill(e.karpenter.PID(), syscall.SIGCONT))
 }
 
-// canGrow waits until the scheduler has seen that the first pool can grow.
-func (e *env) canGrow() {
+// sees waits until the scheduler has published this state of the first pool.
+func (e *env) sees(want nodegroups.State) {
 	e.Helper()
 	e.Eventually(time.Minute, func() string {
 		state, err := e.published()
-		if err != nil || state.Pools[0].State != nodegroups.CanGrow {
+		if err != nil || state.Pools[0].State != want {
 			return fmt.Sprintf("published: %+v, %v", state, err)
 		}
 		return ""
