@@ -113,8 +113,7 @@ func TopologyKeys(pod *corev1.Pod) (spread, affinity []string) {
 
 // Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,
 // that determine whether the pod may use burst pools, how much of their budgets it uses, and what it preempts before it
-// bursts. tenant is the pod's
-// gate.Tenant.
+// bursts. tenant is the pod's gate.Tenant.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) any {
 	return append([]string{pool.BurstValue(pod), strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, tenant, aci.Billed(pod, true), ptr.Deref(pod.Spec.Priority, 0))}, aci.FeaturesOf(pod)...)
 }

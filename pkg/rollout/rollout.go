@@ -91,6 +91,23 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 // maxUnavailable is 0, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
+// Newest returns the highest revision of the ReplicaSets of each controller.
+func Newest(all []*appsv1.ReplicaSet) map[types.UID]int64 {
+	newest := map[types.UID]int64{}
+	for _, rs := range all {
+		if of := metav1.GetControllerOfNoCopy(rs); of != nil {
+			newest[of.UID] = max(newest[of.UID], revision(rs))
+		}
+	}
+	return newest
+}
+
+// Ends reports whether a rollout of the Deployment d will end the ReplicaSet rs of d. newest is the highest revision of
+// d's ReplicaSets. A paused rollout may go on for days, and one past its deadline for ever, so they end nothing.
+func Ends(d *appsv1.Deployment, rs *appsv1.ReplicaSet, newest int64) bool {
+	return revision(rs) < newest && !d.Spec.Paused && !isStuck(d)
+}
+
 func replicas(n *int32) int {
 	if n == nil {
 		return 1

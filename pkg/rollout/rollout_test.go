@@ -116,3 +116,26 @@ func TestAsTheController(t *testing.T) {
 		t.Error("the names differ")
 	}
 }
+
+// TestEnds: which ReplicaSets a rollout ends.
+func TestEnds(t *testing.T) {
+	at := func(revision string) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{revisionAnnotation: revision}}}
+	}
+	plain, paused, stuck := &appsv1.Deployment{}, &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Paused: true}}, &appsv1.Deployment{}
+	stuck.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: deadlineExceeded}}
+	for name, tc := range map[string]struct {
+		of   *appsv1.Deployment
+		rs   *appsv1.ReplicaSet
+		want bool
+	}{
+		"an old one":        {plain, at("9"), true},
+		"the newest":        {plain, at("10"), false},
+		"paused":            {paused, at("9"), false},
+		"past its deadline": {stuck, at("9"), false},
+	} {
+		if got := Ends(tc.of, tc.rs, 10); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -50,7 +50,7 @@ var allowed = map[string][]string{
 	"pkg/controller/watchdog":               {},
 	"pkg/controller":                        {"pkg/apis/config/v1", "pkg/backoff", "pkg/controller/watchdog", "pkg/denial", "pkg/nodegroups", "pkg/pool", "pkg/refusal", "pkg/scalein"},
 	"pkg/controller/lost":                   {"pkg/backoff", "pkg/controller", "pkg/controller/watchdog", "pkg/pool", "pkg/refusal", "pkg/returnplan"},
-	"pkg/controller/returner":               {"pkg/apis/config/v1", "pkg/controller/watchdog", "pkg/nodegroups", "pkg/pool", "pkg/refusal", "pkg/returnplan"},
+	"pkg/controller/returner":               {"pkg/apis/config/v1", "pkg/controller/watchdog", "pkg/nodegroups", "pkg/pool", "pkg/refusal", "pkg/returnplan", "pkg/rollout"},
 	"pkg/controller/cleanup":                {"pkg/apis/config/v1", "pkg/controller", "pkg/controller/returner", "pkg/denial", "pkg/gate", "pkg/pool", "pkg/refusal", "pkg/scalein"},
 	"pkg/controller/command":                {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/cleanup", "pkg/controller/lost", "pkg/controller/watchdog", "pkg/controller/returner", "pkg/lease", "pkg/version"},
 	"test/devcluster":                       {"test/devcluster/autoscaler", "test/devcluster/virtualnode"},

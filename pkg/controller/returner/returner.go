@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +33,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/returnplan"
+	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
 const (
@@ -212,8 +211,8 @@ func (r *Returner) round(ctx context.Context) {
 	}
 }
 
-// given returns the tolerations of the pool from, if it is a burst pool, without those in the pod template of the pod's ReplicaSet. The
-// controller added these tolerations to the pod, and the replacement pod will not have them.
+// given returns the tolerations of the pool from, if it is a burst pool, without those in the pod template of the pod's
+// ReplicaSet. The controller added these tolerations to the pod, and the replacement pod will not have them.
 func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 	if from.Burst == nil {
 		return nil
@@ -271,7 +270,11 @@ func (r *Returner) sync() (*world, error) {
 		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
 			Owner: owner.UID, Workload: workload, Below: min(place, r.Pools.Regular()+1), Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
-	newest := r.newestRevisions()
+	replicaSets, err := r.replicaSets.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing the ReplicaSets: %w", err)
+	}
+	newest := rollout.Newest(replicaSets)
 	for workload, members := range w.members {
 		for i := range members {
 			if members[i].Ready && !members[i].Ending {
@@ -298,26 +301,7 @@ func (r *Returner) sync() (*world, error) {
 	return w, nil
 }
 
-// newestRevisions returns the highest revision of a ReplicaSet of each Deployment.
-func (r *Returner) newestRevisions() map[types.UID]int64 {
-	newest := map[types.UID]int64{}
-	all, _ := r.replicaSets.List(labels.Everything()) // does not fail
-	for _, rs := range all {
-		if of := metav1.GetControllerOfNoCopy(rs); of != nil {
-			newest[of.UID] = max(newest[of.UID], revision(rs))
-		}
-	}
-	return newest
-}
-
-// revision returns the ReplicaSet's revision, which the controller of Deployments sets; 0 if it has none.
-func revision(rs *appsv1.ReplicaSet) int64 {
-	n, _ := strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)
-	return n
-}
-
-// isOutdated reports whether a rollout that goes on will end the pod's ReplicaSet. A paused rollout may go on for days,
-// and one past its deadline for ever.
+// isOutdated reports whether a rollout will end the pod's ReplicaSet. newest has the result of rollout.Newest.
 func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner.Kind != "ReplicaSet" {
@@ -328,13 +312,11 @@ func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool 
 		return false
 	}
 	of := metav1.GetControllerOfNoCopy(rs)
-	if of == nil || revision(rs) >= newest[of.UID] {
+	if of == nil {
 		return false
 	}
 	deployment, err := r.deployments.Deployments(pod.Namespace).Get(of.Name)
-	return err == nil && !deployment.Spec.Paused && !slices.ContainsFunc(deployment.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
-		return c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
-	})
+	return err == nil && deployment.UID == of.UID && rollout.Ends(deployment, rs, newest[of.UID])
 }
 
 // isGuarded reports whether a PodDisruptionBudget selects the pod.

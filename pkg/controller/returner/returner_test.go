@@ -423,7 +423,7 @@ func TestHarmful(t *testing.T) {
 		t.Error("the old ReplicaSet is not outdated, or the new one is")
 	}
 	stuck := deployment.DeepCopy()
-	stuck.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse}}
+	stuck.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ProgressDeadlineExceeded"}}
 	must.Do(t)(c.client.AppsV1().Deployments("default").UpdateStatus(c.ctx, stuck, metav1.UpdateOptions{}))
 	for deadline := time.Now().Add(10 * time.Second); c.isOutdated(owned("outdated", "web-9"), newest); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
