@@ -73,6 +73,9 @@ func isDemanding(c *corev1.Container) bool {
 		c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil
 }
 
+// HasHostPorts reports whether a container of the pod has a host port.
+func HasHostPorts(pod *corev1.Pod) bool { return anyContainer(hasHostPort)(pod) }
+
 func hasHostPort(c *corev1.Container) bool {
 	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
 }

@@ -7,6 +7,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"poolpriority.dev/scheduler/pkg/alike"
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -46,7 +47,9 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 		}
 		e.earlier.Until = nodegroups.Earliest(e.earlier.Until, v.Until)
 	}
-	if e.earlier.Open && now.Before(req.Wait.Until) {
+	waits := now.Before(req.Wait.Until)
+	e.overflows = req.Overflow && !waits && !e.isBehind()
+	if e.earlier.Open && waits {
 		e.earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
 	var wait Verdict // the verdict of an earlier burst pool whose gate is closed by ReasonRateLimited
@@ -77,6 +80,8 @@ type evaluation struct {
 	clock, came, changed time.Time
 	// earlier combines the verdicts of all regular pools with the verdict of the pod's Wait.
 	earlier Verdict
+	// overflows is set if no regular pool can get another node for the pod, and upcoming nodes have no room for it.
+	overflows bool
 }
 
 func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
@@ -198,6 +203,9 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	}
 	if e.a.asks {
 		return Verdict{Open: true, Reason: reasonAsked}
+	}
+	if e.overflows && e.Pools.At(i).Burst.WhileGrowing == configv1.Overflow {
+		return Verdict{Open: true, Reason: reasonOverflow}
 	}
 	limits := []struct {
 		reason nodegroups.Reason

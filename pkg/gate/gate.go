@@ -84,6 +84,8 @@ type Request struct {
 	// IgnoredUntil is when autoscalers last ignored the pod, for example because it was nominated to a node; zero if
 	// they never ignored the pod.
 	IgnoredUntil time.Time
+	// Overflow is set if Rule.Overflow found, for the view of the decision, that upcoming nodes have no room for the pod.
+	Overflow bool
 	// Declined returns when each node group last declined a pod with the request's AutoscalerKey. The map's keys are
 	// DeclineKeys. The gate calls Declined only for node groups that can grow. nil means that no node group has
 	// declined such a pod.
@@ -197,6 +199,16 @@ func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	}
 	s := &req.Snapshot[i]
 	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving || s.Tainted > p.Tainted
+}
+
+// isBehind reports whether the snapshot or the view is out of date for any regular pool.
+func (e *evaluation) isBehind() bool {
+	for i := range e.Pools.Regular() {
+		if e.req.behind(i, &e.view.Pools[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Until returns the earliest time at which a closed gate may open by the passing of time alone; zero if there is none.

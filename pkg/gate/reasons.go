@@ -99,6 +99,7 @@ var (
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
 	reasonAsked          = define(Open, "SelectedByPod", "the pod selects the burst pool itself", "")
 	reasonWaitLimit      = define(Open, "WaitLimit", "the pod has waited for waitLimit", "")
+	reasonOverflow       = define(Open, "Overflow", "no earlier pool can get more nodes, and those on their way have no room for the pod", "")
 	reasonHoldLimit      = define(Open, "HoldLimit", "the pod has been held for holdLimit", "")
 	reasonOverriddenOpen = define(Open, "OverriddenOpen", "the ConfigMap pool-priority-override opens the gate", "")
 

@@ -94,6 +94,8 @@ type Gatekeeper struct {
 	policies  cache.SharedIndexInformer
 	leading   atomic.Bool // whether this scheduler is the leader; false in a standby
 
+	overflowing atomic.Pointer[overflowing] // nil until the loop first looked
+
 	freedNodes freedNodes // nodes that may have free capacity for held pods
 	warned     *lru.Cache // the UIDs of the owners for which warnOfDelay wrote an event
 
@@ -237,20 +239,18 @@ type Snapshot struct {
 // Decide returns the gate's decision for the pod. The decision depends on the current view and the cycle's snapshot.
 // wait may keep the gate closed until other pods have terminated.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
-	now := g.config.Clock.Now()
+	now, view := g.config.Clock.Now(), g.view.Load()
 	request := g.request(pod, "", g.held.Since(pod, now), now)
-	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
+	request.Burst, request.Snapshot, request.Wait, request.Overflow = snapshot.Burst, snapshot.Nodes, wait, g.overflows(pod.UID, view)
 	if snapshot.Share != nil {
 		request.Share = func(i int) aci.Use { return snapshot.Share(i, pod.Namespace) }
 	}
 	if snapshot.NotStarted != nil {
 		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
-	if g.held.Tried(pod.UID, now) {
-		poke(g.batch)
-	}
+	g.held.Tried(pod.UID, false, now)
 	rule := g.overridden()
-	return rule.Decide(request, g.view.Load(), now)
+	return rule.Decide(request, view, now)
 }
 
 // countNotStarted sets the request's functions Starting and Pacing. Both functions count the bound pods that the
@@ -283,14 +283,17 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 // volumes. SignPod adds the requests, the tolerations and the node constraints.
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
-	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant)
+	view := g.view.Load()
+	signature := any(alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant))
+	if g.overflows(pod.UID, view) {
+		signature = []any{signature, "overflow"}
+	}
 	if g.config.Pools.LimitsNamespaces() {
 		signature = []any{signature, pod.Namespace}
 	}
 	if breaker.CountsFailures(pod) {
 		return []any{signature, refusal.OwnerOf(pod)}
 	}
-	view := g.view.Load()
 	for i := range g.config.Pools.Burst() {
 		if len(view.Pools[i].Provider.Templates) > 0 {
 			return []any{signature, alike.Template(pod)}
@@ -389,7 +392,7 @@ func (g *Gatekeeper) forget(pod types.UID) {
 // tried records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was reserved
 // for the pod, tried makes the loop requeue other pods.
 func (g *Gatekeeper) tried(pod types.UID) {
-	if g.held.Tried(pod, g.config.Clock.Now()) {
+	if g.held.Tried(pod, true, g.config.Clock.Now()) {
 		poke(g.batch)
 	}
 	if g.held.Unreserve(pod) {

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
@@ -181,16 +183,18 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		azureFiles bool
 	}
 	assessments := map[viewKey]*gate.Assessment{}
+	assess := func(c *held.Candidate, request *gate.Request) *gate.Assessment {
+		of := viewKey{c.ViewKey, request.AzureFiles}
+		if assessments[of] == nil {
+			assessments[of] = rule.Assess(*request, view)
+		}
+		return assessments[of]
+	}
+	overflows, changes := g.overflow(&rule, view, assess, now)
 	result := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
 		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
-		request.Wait = c.Wait
-		of := viewKey{c.ViewKey, request.AzureFiles}
-		assessment := assessments[of]
-		if assessment == nil {
-			assessment = rule.Assess(request, view)
-			assessments[of] = assessment
-		}
-		decision := rule.DecideFor(request, assessment, view, now)
+		request.Wait, request.Overflow = c.Wait, overflows[c.Pod.UID]
+		decision := rule.DecideFor(request, assess(c, &request), view, now)
 		if g.declines.Learn(c.AutoscalerKey, &decision, now) {
 			poke(g.changed) // earlier decisions of this sync for pods with the same key may be outdated
 		}
@@ -203,7 +207,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if g.freed.Swap(false) || !onlyNew || result.Budgets {
 		g.requeue(g.held.WithinBudgets(g.config.Pools, g.uses, now), held.WhileOpen)
 	}
-	next := nodegroups.Earliest(result.Next, view.Until())
+	next := nodegroups.Earliest(nodegroups.Earliest(result.Next, changes), view.Until())
 	if onlyNew {
 		return next
 	}
@@ -215,6 +219,36 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	untried, later := g.held.Untried(now)
 	g.requeue(untried, held.Last)
 	return nodegroups.Earliest(next, nodegroups.Earliest(due, later))
+}
+
+// overflow finds the held pods for which upcoming nodes have no room, for the decisions of this sync and of scheduling
+// cycles with the same view. It also returns when to look again. The caller passes a function that assesses a pod.
+func (g *Gatekeeper) overflow(rule *gate.Rule, view *nodegroups.View, assess func(*held.Candidate, *gate.Request) *gate.Assessment, now time.Time) (map[types.UID]bool, time.Time) {
+	if !g.config.Pools.Overflows() || !view.AnyOrderedOut() {
+		return nil, time.Time{}
+	}
+	candidates := g.held.Queue()
+	queue := make([]gate.Queued, len(candidates))
+	for i := range candidates {
+		c := &candidates[i]
+		request := g.eligibility(c.Pod)
+		queue[i] = gate.Queued{Pod: c.Pod, Assessment: assess(c, &request), Plain: c.AutoscalerKey != "" && !aci.HasHostPorts(c.Pod)}
+	}
+	pods, next := rule.Overflow(queue, view, now)
+	g.overflowing.Store(&overflowing{view, pods})
+	return pods, next
+}
+
+// overflowing has the held pods for which the upcoming nodes of the view have no room.
+type overflowing struct {
+	view *nodegroups.View
+	pods map[types.UID]bool
+}
+
+// overflows reports whether the upcoming nodes of the view have no room for the pod.
+func (g *Gatekeeper) overflows(pod types.UID, view *nodegroups.View) bool {
+	found := g.overflowing.Load()
+	return found != nil && found.view == view && found.pods[pod]
 }
 
 // requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
@@ -238,7 +272,7 @@ func (g *Gatekeeper) sendBatches(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-g.batch:
-		case <-g.config.Clock.After(time.Second): // a batch may have timed out
+		case <-g.config.Clock.After(held.BindTimeout): // the wait for the last batch may be over
 		}
 	}
 }

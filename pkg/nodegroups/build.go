@@ -120,7 +120,7 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 	if len(j.Members) == 0 {
 		g.NodeTemplates = j.Seen
 	}
-	g.Since, g.LastChanged = now, now
+	g.Since, g.LastChanged, g.LastArrival = now, now, now
 	if g.State != Unknown {
 		g.LastActivity = now
 	}
@@ -158,6 +158,9 @@ func (g *Group) follow(old *Group, now time.Time) {
 	}
 	if g.State == Unknown {
 		g.Settled = old.Settled
+	}
+	if g.Upcoming() >= old.Upcoming() && !old.LastArrival.IsZero() {
+		g.LastArrival = old.LastArrival
 	}
 	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)
 	arrived := old.Starting > 0 && g.Starting == 0 // the last starting node is usable, or late

@@ -108,6 +108,7 @@ func (g *Group) startWith(k *nodeSet) {
 		return
 	}
 	detail := g.Reason.Detail
+	g.OrderedOut = g.State == Full
 	g.State, g.Reason = Growing, ReasonStarting.With("%d of %d nodes", g.Starting, len(k.nodes))
 	if detail != "" {
 		g.Reason.Detail = detail + ", " + g.Reason.Detail + " starting"
@@ -119,3 +120,6 @@ func (g *Group) startWith(k *nodeSet) {
 func (g *Group) IsGrowing() bool {
 	return g.State == Growing || g.State == Unknown && g.Starting > 0
 }
+
+// Upcoming returns the number of the group's nodes that are ordered or starting.
+func (g *Group) Upcoming() int { return g.Arriving + g.Starting }

@@ -85,6 +85,11 @@ func limitsOf(budget configv1.BurstLimits) Limits {
 	return limits
 }
 
+// Overflows reports whether any burst pool has whileGrowing: Overflow.
+func (l List) Overflows() bool {
+	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.Burst != nil && p.Burst.WhileGrowing == configv1.Overflow })
+}
+
 // Limits returns the burst pool's budget.
 func (p *Pool) Limits() Limits { return p.limits }
 

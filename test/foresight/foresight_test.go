@@ -61,7 +61,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	configs := []configv1.Pool{
 		{Name: "user", NodeSelector: matching(modeLabel, "user"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
 		{Name: "system", NodeSelector: matching(modeLabel, "system"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
-		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{WhileGrowing: configv1.Overflow}},
 	}
 	if !slices.ContainsFunc(groups, func(g simcluster.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
 		configs = slices.Delete(configs, 1, 2)
@@ -83,6 +83,9 @@ type player struct {
 	heldFor map[types.UID]*spells   // how long each waiting pod was held for each reason
 	pods    map[types.UID]*corev1.Pod
 	stopped map[string]time.Time // until when a pod, by its name, waits for something other than resources
+
+	full   map[types.UID]bool // the pods for which upcoming nodes have no room
+	fullAt time.Time          // when full was computed
 
 	watch  func()           // called after each look; may be nil
 	delay  time.Duration    // how long the autoscaler's events take to arrive; negative: they do not arrive
@@ -214,6 +217,25 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	return v.Open, v.Reason.Code
 }
 
+// overflowing decides as the code under test does with whileGrowing: Overflow.
+func overflowing(p *player, pod *corev1.Pod) (bool, string) {
+	if p.fullAt != p.Now() { // the first pod of this look
+		var queue []gate.Queued
+		for _, pod := range p.Pending() {
+			queue = append(queue, gate.Queued{Pod: pod, Assessment: p.rule.Assess(gate.Request{Pod: pod}, p.view), Plain: true})
+		}
+		var next time.Time
+		p.full, next = p.rule.Overflow(queue, p.view, p.Now())
+		p.fullAt, p.due = p.Now(), nodegroups.Earliest(p.due, next)
+	}
+	if open, why := ours(p, pod); open || !p.full[pod.UID] {
+		return open, why
+	}
+	d := p.rule.Decide(gate.Request{Pod: pod, Overflow: true}, p.view, p.Now())
+	v := &d.Burst[p.pools.Regular()]
+	return v.Open, v.Reason.Code
+}
+
 // noScaleUp returns the autoscaler's last event on the pod, if it has arrived.
 func (p *player) noScaleUp(pod *corev1.Pod) nodegroups.NoScaleUp {
 	e := p.Event(pod.UID)
@@ -287,6 +309,9 @@ func (p *player) decide(open opener) {
 			}
 			continue
 		}
+		if why == "Overflow" {
+			p.evaluateOverflow(pod)
+		}
 		if why = p.because(pod, why); why == "Open" || why == "Believed" {
 			if kind := alike.Autoscaler(pod, false, nil, nil); !judged[kind] {
 				judged[kind] = true
@@ -344,6 +369,22 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 func (p *player) evaluate(pod *corev1.Pod) {
 	if order, early := p.ordered(pod); early {
 		p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
+	}
+}
+
+// evaluateOverflow records the pod as early if it would have got a VM that is on its way now, had it stayed pending. In
+// the clone, no pod is deleted, and none bursts.
+func (p *player) evaluateOverflow(pod *corev1.Pod) {
+	growing := map[string]bool{}
+	for i := range p.sources {
+		for k := range p.view.Pools[i].Groups {
+			growing[p.view.Pools[i].Groups[k].Name] = p.view.Pools[i].Groups[k].Upcoming() > 0
+		}
+	}
+	c := p.Clone()
+	c.RunUntil(c.Now().Add(provisionGrace))
+	if vm := c.Pod(pod.Name).Spec.NodeName; vm != "" && growing[c.GroupOf(vm)] {
+		p.early = append(p.early, fmt.Sprintf("%s at %s: %s is on its way, and has room; %s", pod.Name, p.Now().Format(time.TimeOnly), vm, p.says()))
 	}
 }
 
@@ -603,6 +644,23 @@ func TestEvaluate(t *testing.T) {
 		t.Errorf("a gate that believes the status is never early: %v", b.bursts)
 	} else {
 		t.Logf("a gate that believes the status, in 20 histories: bursts %v, early %d", b.bursts, len(b.early))
+	}
+}
+
+// TestOverflow: with whileGrowing: Overflow, no pod bursts in random histories that would have got a VM. The bursts come
+// earlier than without.
+func TestOverflow(t *testing.T) {
+	s := cmp.Or(*seed, rand.Uint64())
+	t.Logf("seed %d", s)
+	got := playAll(t, s, *histories, overflowing)
+	t.Logf("%d pods waited, %d of them in vain; bursts %v", got.held, got.inVain, got.bursts)
+	for i, early := range got.early {
+		if i < 20 {
+			t.Error(early)
+		}
+	}
+	if got.bursts["Overflow"] < *histories/4 {
+		t.Error("too few overflow")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -59,10 +60,11 @@ func TestBatchesAreInOrder(t *testing.T) {
 		first, last  string        // of the batch; empty if there is none
 		size         int
 	}{
-		{added: 50, first: "high0000", last: "low0049", size: firstBatch},
-		{tried: 99, took: 10 * time.Millisecond},
-		{tried: 1, took: 40 * time.Millisecond, first: "low0050", last: "low0249", size: 200}, // 50 ms for 100
-		{tried: 200, took: 800 * time.Millisecond, first: "low0250", last: "low0274", size: 25},
+		{added: 50, first: "high0000", last: "high0024", size: firstBatch},
+		{tried: 24, took: 10 * time.Millisecond},
+		{tried: 1, took: 40 * time.Millisecond, first: "high0025", last: "high0049", size: 25}, // 50 ms for 25
+		{tried: 25, took: 5 * time.Millisecond, first: "low0000", last: "low0249", size: 250},
+		{tried: 250, took: 500 * time.Millisecond, first: "low0250", last: "low0274", size: 25},
 		{tried: 25, took: time.Millisecond, first: "low0275", last: "low1274", size: maxBatch},
 		{tried: 60, took: 600 * time.Millisecond},
 		{added: 55, first: "high0000", last: "high0009", size: minBatch}, // 60 pods were tried in 600 ms, and then none
@@ -75,7 +77,7 @@ func TestBatchesAreInOrder(t *testing.T) {
 			now = now.Add(batchTimeout)
 		}
 		for k, uid := range untried[:tc.tried] {
-			if done := h.Tried(uid, now); done != (k == len(untried)-1) {
+			if done := h.Tried(uid, true, now); done != (k == len(untried)-1) {
 				t.Errorf("step %d: after %d of %d pods: done is %v", i, k+1, len(untried), done)
 			}
 		}
@@ -83,6 +85,29 @@ func TestBatchesAreInOrder(t *testing.T) {
 		if len(got) != tc.size || tc.size > 0 && (got[0] != tc.first || got[len(got)-1] != tc.last) {
 			t.Fatalf("step %d: %v; want %+v", i, got, tc)
 		}
+	}
+}
+
+// TestBatchWaitsForBindings: the next batch waits until the pods of the last one are bound, but not for long.
+func TestBatchWaitsForBindings(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	h := New()
+	for i := range firstBatch + 1 {
+		h.Add(pod(fmt.Sprintf("p%02d", i)), "", closed, nil, now)
+	}
+	h.decide(opens, now)
+	first := strings.Fields(h.batch(now))
+	for _, name := range first {
+		h.Tried(types.UID(name), false, now)
+	}
+	for _, name := range first[1:] {
+		h.Tried(types.UID(name), true, now)
+	}
+	if got := h.batch(now.Add(BindTimeout - 1)); got != "" {
+		t.Errorf("%s is requeued before %s is bound", got, first[0])
+	}
+	if got := h.batch(now.Add(BindTimeout)); got == "" {
+		t.Error("the second batch still waits for a binding")
 	}
 }
 
@@ -117,7 +142,7 @@ func TestEnqueuedPodChanges(t *testing.T) {
 			if got := h.batch(now); got != want {
 				t.Errorf("%s, always: %v: the batch has %q, want %q", tc.name, always, got, want)
 			}
-			h.Tried(p.UID, now)
+			h.Tried(p.UID, true, now)
 			h.decide(opens, now)
 			if got := h.batch(now); !always && got != tc.then {
 				t.Errorf("%s: then the batch has %q, want %q", tc.name, got, tc.then)

@@ -173,8 +173,8 @@ func TestUntried(t *testing.T) {
 		if got := h.batch(now); got != want {
 			t.Errorf("the batch has %q, want %q", got, want)
 		}
-		h.Tried("urgent", now)
-		h.Tried("old", now)
+		h.Tried("urgent", true, now)
+		h.Tried("old", true, now)
 		h.batches.limit, h.batches.pods = 1, 0
 	}
 	h.Add(h.pods["old"].pod, "", closed, nil, now.Add(retryHeld+90*time.Second))

@@ -53,6 +53,22 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 	return look
 }
 
+// Queue returns all held pods, in the order in which the scheduler tries them. Only the keys and the Pod are set.
+func (h *Pods) Queue() []Candidate {
+	var turns []turn
+	keys := map[types.UID]Candidate{}
+	h.each(func(uid types.UID, entry *heldPod) {
+		turns = append(turns, h.turnOf(entry))
+		keys[uid] = Candidate{Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey}
+	})
+	slices.SortFunc(turns, inOrder)
+	queue := make([]Candidate, len(turns))
+	for i := range turns {
+		queue[i] = keys[turns[i].pod.UID]
+	}
+	return queue
+}
+
 // toSync returns all held pods. With onlyNew, toSync returns only the pods that became held since the last sync.
 func (h *Pods) toSync(onlyNew bool) []types.UID {
 	h.mu.Lock()

@@ -292,8 +292,6 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 	unhealthy, unhealthyFull := !m.UnhealthySince.IsZero(), m.UnhealthySince.Add(graces.Backoff)
 
 	switch {
-	case missing > 0 && now.Before(late):
-		is(nodegroups.Growing, late, nodegroups.ReasonProvisioning, "%d to come, %s", missing, size)
 	case atMax && changes.leaving > 0:
 		is(nodegroups.CanGrow, t.members.stuckAt, reasonShrinking, "%d nodes, %s", changes.leaving, size)
 	case atMax && changes.lost > 0:
@@ -314,5 +312,9 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 		is(nodegroups.CanGrow, unhealthyFull, reasonUnhealthyBackingOff, "%s", size)
 	default:
 		is(nodegroups.CanGrow, never, reasonBelowMax, "%s", size)
+	}
+	if missing > 0 && now.Before(late) {
+		j.OrderedOut = j.State == nodegroups.Full
+		is(nodegroups.Growing, late, nodegroups.ReasonProvisioning, "%d to come, %s", missing, size)
 	}
 }

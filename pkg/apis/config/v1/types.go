@@ -254,6 +254,12 @@ type Burst struct {
 	// means no limit.
 	WaitLimit metav1.Duration `json:"waitLimit,omitempty"`
 
+	// WhileGrowing sets whether a pod waits for nodes that are on their way. `Hold` keeps the gate closed. `Overflow` also
+	// opens the gate if no pool can be given another node, and those on their way certainly have no room for the pod,
+	// because pods before it in the queue need that room. The room must be known: NodePools, and node groups without a
+	// known node, always hold.
+	WhileGrowing WhileGrowing `json:"whileGrowing,omitempty"`
+
 	// MakeRoom makes a pod preempt pods of low priority, such as placeholders, before it bursts. Preemption needs
 	// `order: Strict`.
 	MakeRoom MakeRoom `json:"makeRoom,omitempty"`
@@ -269,6 +275,16 @@ type MakeRoom struct {
 	// priority.
 	BelowPriority *int32 `json:"belowPriority,omitempty"`
 }
+
+// WhileGrowing sets whether a pod waits for nodes that are on their way.
+type WhileGrowing string
+
+const (
+	// Hold keeps the gate closed while nodes are on their way.
+	Hold WhileGrowing = "Hold"
+	// Overflow opens the gate for pods that have no room on the nodes that are on their way.
+	Overflow WhileGrowing = "Overflow"
+)
 
 // Platform is the service that runs the pods of a burst pool.
 type Platform string
