@@ -254,10 +254,9 @@ type Burst struct {
 	// means no limit.
 	WaitLimit metav1.Duration `json:"waitLimit,omitempty"`
 
-	// WhileGrowing sets whether a pod waits for nodes that are on their way. `Hold` keeps the gate closed. `Overflow` also
-	// opens the gate if no pool can be given another node, and those on their way certainly have no room for the pod,
-	// because pods before it in the queue need that room. The room must be known: NodePools, and node groups without a
-	// known node, always hold.
+	// WhileGrowing sets whether a pod waits for nodes that are on their way. `Hold` keeps the gate closed. `Overflow` opens
+	// it if no earlier pool can get more nodes, and those on their way surely have no room for the pod. NodePools, and node
+	// groups without a known node, always hold.
 	WhileGrowing WhileGrowing `json:"whileGrowing,omitempty"`
 
 	// MakeRoom makes a pod preempt pods of low priority, such as placeholders, before it bursts. Preemption needs
