@@ -203,6 +203,7 @@ kind-node-image: default-minor ## Build the node image local/node:KUBERNETES fro
 test-long: tools build karpenter ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
 	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 600000
 	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000 -published 100000
+	@hack/step.sh "overflow: 100,000 queues" hack/go-test.sh -count=1 ./pkg/gate -run '^TestOverflowPacking$$' -packings 100000
 	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/foresight -histories 5000
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
 	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
@@ -240,8 +241,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 22000
-MAX_LINES_OTHER = 47200
+MAX_LINES_SHIPPED = 22300
+MAX_LINES_OTHER = 47600
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

@@ -161,6 +161,7 @@ func TestExplainByAutoscaler(t *testing.T) {
 }
 
 func TestExplainPod(t *testing.T) {
+	overflow := func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.WhileGrowing = configv1.Overflow }
 	said := func(code string) string { return sentenceOf(t, code) }
 	for _, tc := range []struct {
 		name  string
@@ -171,6 +172,8 @@ func TestExplainPod(t *testing.T) {
 		{"held", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
 		{"held-wide", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), []string{"-o", "wide"}},
 		{"held-json", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), []string{"-o", "json"}},
+		{"held-overflow", growing(t, overflow), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
+		{"overflow-spent", growing(t, overflow), pod(held, 42*time.Second, reported(41*time.Second, said("BudgetSpent"))), nil},
 		{"can-grow", newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 2)),
 			pod(held, 21*time.Second, reported(20*time.Second, said("PoolCanGrow"))), nil},
 		{"declined", newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 2)),

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -80,16 +81,24 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 
 // takeSaid closes gates for those reasons of the scheduler's last try that are not in the published state. These
 // reasons are a stale snapshot, an unknown ReplicaSet, a rollout, and terminating victims of the pod. The published
-// state alone would show these gates as open.
+// state alone would show these gates as open. It would also show that a pod which overflows waits for an earlier pool.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
 			said := gate.Verdict{Reason: reason}
-			if v := &decision.Burst[i]; v.Open && !v.Observed && (said.Passes() || said.Reason.Code == gate.ReasonMakesRoom.Code) {
+			v := &decision.Burst[i]
+			overflows := v.Reason.Code == gate.ReasonGrowing.Code && e.overflows(i) && gate.Lookup(reason.Code).Kind == gate.Waiting
+			if overflows || v.Open && !v.Observed && (said.Passes() || said.Reason.Code == gate.ReasonMakesRoom.Code) {
 				*v = said
 			}
 		}
 	}
+}
+
+// overflows reports whether the burst pool with index i has whileGrowing: Overflow.
+func (e *explainer) overflows(i int) bool {
+	burst := e.published.pools.At(i).Burst
+	return burst != nil && burst.WhileGrowing == configv1.Overflow
 }
 
 // isChanged reports whether the gate's decision has changed since the scheduler's last try. If no gate was closed at
@@ -224,6 +233,11 @@ func (e *explainer) addHolderChanges() {
 	}
 	if len(grow) > 0 {
 		e.change(Change{When: "a node of " + choice(grow) + " is ready"})
+	}
+	for i, v := range e.Pools {
+		if v.Verdict == verdictClosed && v.Reason.Code == gate.ReasonGrowing.Code && e.overflows(i) {
+			e.change(Change{When: "pods before it need all room of the nodes on their way (whileGrowing: Overflow)"})
+		}
 	}
 	if len(unknown) > 0 {
 		e.change(Change{When: "it becomes known whether " + list(unknown) + " can grow"})

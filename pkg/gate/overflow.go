@@ -28,8 +28,8 @@ type Queued struct {
 }
 
 // Overflow returns the pods of the queue for which upcoming nodes have no room. The queue is in the order in which the
-// scheduler tries the pods. Each of the regular pools' node groups that the pod can use is Full, or is Growing and
-// would be Full if no nodes were on their way. Overflow does not pack pods onto nodes. It counts seats and resources,
+// scheduler tries the pods. No node group that such a pod can use may get another node: each is Full, or would be Full if
+// no nodes were on their way, or has been Unknown for UnknownGrace. Overflow does not pack pods onto nodes. It counts seats and resources,
 // and it counts only pods that keep the pod from a node if they do not fit themselves: they precede the pod, can use the
 // same nodes, and request no more of any resource. So it may miss pods, but no packing that serves earlier pods first
 // has room for a pod that it returns. Next is when the result changes without an event; zero if it does not.
@@ -81,12 +81,15 @@ func (r *Rule) upcoming(a *Assessment, view *nodegroups.View) (key string, nodes
 			if !a.applicable[i][k].none() {
 				continue
 			}
-			if g.State != nodegroups.Full && !(g.State == nodegroups.Growing && g.OrderedOut) {
-				return "", nil, time.Time{}
-			}
 			key, from = key+fmt.Sprintf("%d/%d ", i, k), latest(from, g.LastArrival.Add(arrivalMemory))
-			if g.State == nodegroups.Full {
+			switch {
+			case g.State == nodegroups.Full:
 				continue
+			case g.State == nodegroups.Unknown && !g.IsGrowing():
+				from = latest(from, g.Since.Add(r.UnknownGrace)) // then it counts as Full
+				continue
+			case !g.OrderedOut:
+				return "", nil, time.Time{}
 			}
 			of := upcomingNodes{n: int64(g.Upcoming())}
 			for t := range g.NodeTemplates {

@@ -373,17 +373,19 @@ func (p *player) evaluate(pod *corev1.Pod) {
 }
 
 // evaluateOverflow records the pod as early if it would have got a VM that is on its way now, had it stayed pending. In
-// the clone, no pod is deleted, and none bursts.
+// the clone, none bursts. The pod does not count if pods of usable VMs end in the clone because the VMs are removed, or if
+// a group counts as full only because it failed.
 func (p *player) evaluateOverflow(pod *corev1.Pod) {
-	growing := map[string]bool{}
-	for i := range p.sources {
-		for k := range p.view.Pools[i].Groups {
-			growing[p.view.Pools[i].Groups[k].Name] = p.view.Pools[i].Groups[k].Upcoming() > 0
-		}
-	}
 	c := p.Clone()
 	c.RunUntil(c.Now().Add(provisionGrace))
-	if vm := c.Pod(pod.Name).Spec.NodeName; vm != "" && growing[c.GroupOf(vm)] {
+	usable, ended := map[string]bool{}, false
+	for _, node := range p.Nodes() {
+		usable[node.Name] = !nodegroups.IsStarting(node)
+	}
+	for _, bound := range p.Pods() {
+		ended = ended || usable[bound.Spec.NodeName] && c.Pod(bound.Name) == nil
+	}
+	if vm := c.Pod(pod.Name).Spec.NodeName; vm != "" && p.GroupOf(vm) != "" && !usable[vm] && !ended && p.because(pod, "Open") == "Open" {
 		p.early = append(p.early, fmt.Sprintf("%s at %s: %s is on its way, and has room; %s", pod.Name, p.Now().Format(time.TimeOnly), vm, p.says()))
 	}
 }

@@ -201,7 +201,7 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 		errs = oneOf(errs, p.Child("allow").Index(i), loss, LossNetworkPolicy, LossSecurityContext)
 	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
-	errs = oneOf(errs, p.Child("whileGrowing"), burst.WhileGrowing, Hold, Overflow)
+	errs = oneOf(errs, p.Child("whileGrowing"), cmp.Or(burst.WhileGrowing, Hold), Hold, Overflow)
 	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
 	below := ptr.Deref(burst.MakeRoom.BelowPriority, 0)
 	errs = when(errs, below > 0, field.Invalid(p.Child("makeRoom", "belowPriority"), below, "must not be positive, because pods of an ordinary priority would be killed; -2147483648 turns it off"))
