@@ -104,6 +104,10 @@ demo: ## Play the experiments on an embedded cluster, judge the order, and draw 
 	@$(MAKE) --no-print-directory tools build-demo
 	@$(BIN)/devcluster demo --bin $(BIN)
 
+.PHONY: demo-story
+demo-story: tools build-demo ## Play a spike without and with headroom, Overflow and Return, print what each saved, and draw it: .devcluster/story.svg
+	@$(BIN)/devcluster demo --story --bin $(BIN)
+
 .PHONY: test
 test: test-unit test-story ## Run the unit tests of every package, and the main story on the embedded cluster: at most 12 minutes
 

@@ -230,6 +230,9 @@ const ignoredFor = time.Minute
 // count adds the pod to the workload's numbers.
 func (l *linter) count(w *lint.Workload, pod *corev1.Pod, now time.Time) {
 	w.Pods++
+	if gate.IsExpendable(pod) {
+		w.Expendable++
+	}
 	if slices.ContainsFunc(l.BurstNodes, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName }) {
 		w.OnBurst++
 	}

@@ -87,16 +87,16 @@ func (e *explainer) takeSaid(decision *gate.Decision) {
 		for i := range decision.Burst {
 			said := gate.Verdict{Reason: reason}
 			v := &decision.Burst[i]
-			overflows := v.Reason.Code == gate.ReasonGrowing.Code && e.overflows(i) && gate.Lookup(reason.Code).Kind == gate.Waiting
-			if overflows || v.Open && !v.Observed && (said.Passes() || said.Reason.Code == gate.ReasonMakesRoom.Code) {
+			overflowed := v.Reason.Code == gate.ReasonGrowing.Code && e.mayOverflow(i) && (said.Passes() || gate.Lookup(reason.Code).Kind == gate.Waiting)
+			if overflowed || v.Open && !v.Observed && (said.Passes() || said.Reason.Code == gate.ReasonMakesRoom.Code) {
 				*v = said
 			}
 		}
 	}
 }
 
-// overflows reports whether the burst pool with index i has whileGrowing: Overflow.
-func (e *explainer) overflows(i int) bool {
+// mayOverflow reports whether the burst pool with index i has whileGrowing: Overflow.
+func (e *explainer) mayOverflow(i int) bool {
 	burst := e.published.pools.At(i).Burst
 	return burst != nil && burst.WhileGrowing == configv1.Overflow
 }
@@ -235,7 +235,7 @@ func (e *explainer) addHolderChanges() {
 		e.change(Change{When: "a node of " + choice(grow) + " is ready"})
 	}
 	for i, v := range e.Pools {
-		if v.Verdict == verdictClosed && v.Reason.Code == gate.ReasonGrowing.Code && e.overflows(i) {
+		if v.Verdict == verdictClosed && v.Reason.Code == gate.ReasonGrowing.Code && e.mayOverflow(i) {
 			e.change(Change{When: "pods before it need all room of the nodes on their way (whileGrowing: Overflow)"})
 		}
 	}

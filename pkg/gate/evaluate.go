@@ -47,9 +47,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 		}
 		e.earlier.Until = nodegroups.Earliest(e.earlier.Until, v.Until)
 	}
-	waits := now.Before(req.Wait.Until)
-	e.overflows = req.Overflow && !waits && !e.isBehind()
-	if e.earlier.Open && waits {
+	if e.earlier.Open && now.Before(req.Wait.Until) {
 		e.earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
 	var wait Verdict // the verdict of an earlier burst pool whose gate is closed by ReasonRateLimited
@@ -80,8 +78,6 @@ type evaluation struct {
 	clock, came, changed time.Time
 	// earlier combines the verdicts of all regular pools with the verdict of the pod's Wait.
 	earlier Verdict
-	// overflows is set if no regular pool can get another node for the pod, and upcoming nodes have no room for it.
-	overflows bool
 }
 
 func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
@@ -204,8 +200,8 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	if e.a.asks {
 		return Verdict{Open: true, Reason: reasonAsked}
 	}
-	if e.overflows && e.Pools.At(i).Burst.WhileGrowing == configv1.Overflow {
-		return Verdict{Open: true, Reason: reasonOverflow}
+	if e.req.Overflow && e.Pools.At(i).Burst.WhileGrowing == configv1.Overflow {
+		return e.overflow()
 	}
 	limits := []struct {
 		reason nodegroups.Reason
@@ -218,6 +214,20 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 		v.Until = nodegroups.Earliest(v.Until, limit.end)
 	}
 	return v
+}
+
+// overflow returns the verdict for a pod that overflows. Instead of earlier pools, only what a full pool leaves keeps the
+// gate closed: nodes that the snapshot lacks, and the pod's Wait.
+func (e *evaluation) overflow() Verdict {
+	for i := range e.Pools.Regular() {
+		if e.req.behind(i, &e.view.Pools[i]) {
+			return Verdict{Reason: ReasonSnapshotStale}
+		}
+	}
+	if e.now.Before(e.req.Wait.Until) {
+		return Verdict{Reason: e.req.Wait.Reason, Until: e.req.Wait.Until}
+	}
+	return Verdict{Open: true, Reason: reasonOverflow}
 }
 
 // waitEnds returns when the burst pool's WaitLimit opens the gate for the pod; zero means never.

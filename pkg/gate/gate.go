@@ -201,16 +201,6 @@ func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving || s.Tainted > p.Tainted
 }
 
-// isBehind reports whether the snapshot or the view is out of date for any regular pool.
-func (e *evaluation) isBehind() bool {
-	for i := range e.Pools.Regular() {
-		if e.req.behind(i, &e.view.Pools[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // Until returns the earliest time at which a closed gate may open by the passing of time alone; zero if there is none.
 func (d *Decision) Until() time.Time {
 	var until time.Time

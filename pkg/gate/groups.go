@@ -82,7 +82,7 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 			growing = growing || g.IsGrowing()
 		}
 	}
-	if growing || req.NoRoomSince.IsZero() || isExpendable(req.Pod) {
+	if growing || req.NoRoomSince.IsZero() || IsExpendable(req.Pod) {
 		return time.Time{}, came, changed
 	}
 	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came, changed
@@ -103,7 +103,8 @@ func OwnDelay(pod *corev1.Pod) time.Duration {
 	return delay
 }
 
-func isExpendable(pod *corev1.Pod) bool {
+// IsExpendable reports whether the cluster autoscaler ignores the pod because of its priority.
+func IsExpendable(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority < expendable
 }
 

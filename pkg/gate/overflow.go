@@ -19,20 +19,21 @@ const arrivalMemory = time.Minute
 // maxSizes is how many different requests of pods count against upcoming nodes. Pods with other requests do not count.
 const maxSizes = 100
 
-// Queued is a held pod. Plain is set if the nodes that the pod can use do not depend on other pods, on volumes, on
-// resource claims, on a gang or on host ports.
+// Queued is a held pod.
 type Queued struct {
 	Pod *corev1.Pod
 	*Assessment
-	Plain bool
+	// Counts is set if the pod waits for a node, and takes any node of the groups that it can use if its requests fit.
+	// This must not depend on other pods, on volumes, on resource claims, on a gang or on host ports.
+	Counts bool
 }
 
 // Overflow returns the pods of the queue for which upcoming nodes have no room. The queue is in the order in which the
-// scheduler tries the pods. No node group that such a pod can use may get another node: each is Full, or would be Full if
-// no nodes were on their way, or has been Unknown for UnknownGrace. Overflow does not pack pods onto nodes. It counts seats and resources,
-// and it counts only pods that keep the pod from a node if they do not fit themselves: they precede the pod, can use the
-// same nodes, and request no more of any resource. So it may miss pods, but no packing that serves earlier pods first
-// has room for a pod that it returns. Next is when the result changes without an event; zero if it does not.
+// scheduler tries the pods. All node groups that such a pod can use have ordered as many nodes as they may have, or have
+// been Unknown for UnknownGrace. Overflow does not pack pods onto nodes. It counts seats and resources, and it counts
+// only pods that keep the pod from a node even if they do not fit themselves: they precede the pod, can use the same
+// nodes, and request no more of any resource. So it may miss pods, but no packing that serves earlier pods first has room
+// for a pod that it returns. Next is when the result changes without an event; zero if it does not.
 func (r *Rule) Overflow(queue []Queued, view *nodegroups.View, now time.Time) (pods map[types.UID]bool, next time.Time) {
 	type class struct {
 		*competition
@@ -64,16 +65,16 @@ func (r *Rule) Overflow(queue []Queued, view *nodegroups.View, now time.Time) (p
 		}
 		if c.full = c.full || c.isFull(c.size); c.full {
 			pods[p.Pod.UID] = true
-		} else if p.Plain {
+		} else if p.Counts {
 			c.take(c.size)
 		}
 	}
 	return pods, next
 }
 
-// upcoming returns the upcoming nodes that the pods of the Assessment can use, and a key of the node groups that the
-// pods can use. It returns nil if one of these groups may get more nodes, or if the nodes' sizes are not known. The nodes
-// count from the time from.
+// upcoming returns the nodes that the pods of the Assessment can use and that are not usable yet, and a key of the node
+// groups that the pods can use. It returns nil if one of these groups may order more nodes, or if the nodes' sizes are
+// not known. The nodes count from the time from.
 func (r *Rule) upcoming(a *Assessment, view *nodegroups.View) (key string, nodes []upcomingNodes, from time.Time) {
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
@@ -82,21 +83,23 @@ func (r *Rule) upcoming(a *Assessment, view *nodegroups.View) (key string, nodes
 				continue
 			}
 			key, from = key+fmt.Sprintf("%d/%d ", i, k), latest(from, g.LastArrival.Add(arrivalMemory))
-			switch {
-			case g.State == nodegroups.Full:
-				continue
-			case g.State == nodegroups.Unknown && !g.IsGrowing():
+			if g.State == nodegroups.Unknown && !g.IsGrowing() {
 				from = latest(from, g.Since.Add(r.UnknownGrace)) // then it counts as Full
 				continue
-			case !g.OrderedOut:
+			}
+			if !g.AtMaximum || g.MaxNodes == nil {
 				return "", nil, time.Time{}
 			}
-			of := upcomingNodes{n: int64(g.Upcoming())}
+			n := g.Missing()
+			if n == 0 {
+				continue
+			}
+			if g.Open || g.Nodes == 0 { // templates of earlier nodes may be out of date
+				return "", nil, time.Time{}
+			}
+			of := upcomingNodes{n: int64(n)}
 			for t := range g.NodeTemplates {
 				of.templates = append(of.templates, amountsOf(g.NodeTemplates[t].Allocatable))
-			}
-			if g.Open || len(g.NodeTemplates) == 0 {
-				return "", nil, time.Time{}
 			}
 			nodes = append(nodes, of)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -26,7 +27,7 @@ func queueOf(r *Rule, view *nodegroups.View, cpus ...string) []Queued {
 	for i, cpu := range cpus {
 		pod := requesting(cpu)
 		pod.UID = types.UID(fmt.Sprint(i))
-		queue = append(queue, Queued{Pod: pod, Assessment: r.Assess(Request{Pod: pod}, view), Plain: true})
+		queue = append(queue, Queued{Pod: pod, Assessment: r.Assess(Request{Pod: pod}, view), Counts: true})
 	}
 	return queue
 }
@@ -35,13 +36,19 @@ func requesting(cpu string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
 }
 
-// ordered returns a group at its maximum with n nodes on their way, which have this many CPUs and room for 10 pods.
+// ordered returns a group at its maximum with a usable node and n nodes on their way, which have this many CPUs and room
+// for 10 pods.
 func ordered(n int, cpu string) nodegroups.Group {
 	return nodegroups.Group{
-		GroupStatus: nodegroups.GroupStatus{State: nodegroups.Growing, OrderedOut: true, Arriving: n}, LastArrival: ago(time.Hour),
+		GroupStatus: nodegroups.GroupStatus{State: nodegroups.Growing, AtMaximum: true, MaxNodes: ptr.To(n + 1)}, Nodes: 1, Usable: 1, LastArrival: ago(time.Hour),
 		NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user"}, Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("10")}}},
 	}
+}
+
+// maxed returns a full group at its maximum, which lacks n of its nodes.
+func maxed(n int) nodegroups.Group {
+	return nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full, AtMaximum: true, MaxNodes: ptr.To(n)}}
 }
 
 func TestOverflow(t *testing.T) {
@@ -50,6 +57,8 @@ func TestOverflow(t *testing.T) {
 		change(&g)
 		return of(g)
 	}
+	arrived := maxed(0)
+	arrived.LastArrival = ago(time.Second)
 	ten := slices.Repeat([]string{"1m"}, 21)
 	for _, tc := range []struct {
 		name string
@@ -64,22 +73,25 @@ func TestOverflow(t *testing.T) {
 		{"one that overflows takes nothing from others", of(ordered(1, "2")), []string{"1500m", "1500m", "500m", "500m", "500m"}, "[1]"},
 		{"the number of pods", of(ordered(2, "2")), ten, "[20]"},
 		{"two groups", of(ordered(1, "2"), ordered(1, "1")), []string{"1", "1", "1", "1"}, "[3]"},
-		{"beside a full group", of(ordered(1, "1"), nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}), []string{"1", "1"}, "[1]"},
+		{"beside a full group", of(ordered(1, "1"), maxed(0)), []string{"1", "1"}, "[1]"},
 		{"beside one that can grow", of(ordered(1, "1"), nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow}}), []string{"1", "1"}, "[]"},
 		{"beside an unknown one", of(ordered(1, "1"), nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Unknown}, Since: ago(14 * time.Minute)}), []string{"1", "1"}, "[]"},
 		{"beside one that was unknown for too long", of(ordered(1, "1"), nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Unknown}, Since: ago(15 * time.Minute)}), []string{"1", "1"}, "[1]"},
-		{"more can be ordered", with(func(g *nodegroups.Group) { g.OrderedOut = false }), []string{"2", "2", "2"}, "[]"},
-		{"starting nodes count, too", with(func(g *nodegroups.Group) { g.Arriving, g.Starting = 1, 1 }), []string{"2", "2", "2"}, "[2]"},
+		{"more can be ordered", with(func(g *nodegroups.Group) { g.AtMaximum = false }), []string{"2", "2", "2"}, "[]"},
+		{"the maximum is not known", with(func(g *nodegroups.Group) { g.MaxNodes = nil }), []string{"2", "2", "2"}, "[]"},
+		{"a broken node may be mended", with(func(g *nodegroups.Group) { g.Nodes, g.MaxNodes = 2, ptr.To(4) }), []string{"2", "2", "2"}, "[]"},
+		{"a full group may get the nodes that it lacks", of(ordered(1, "1"), maxed(1)), []string{"1", "1"}, "[]"},
+		{"beside one that is full because it failed", of(ordered(1, "1"), nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full, MaxNodes: new(int)}}), []string{"1", "1"}, "[]"},
 		{"a node has just come", with(func(g *nodegroups.Group) { g.LastArrival = ago(59 * time.Second) }), []string{"2", "2", "2"}, "[]"},
 		{"a node came a minute ago", with(func(g *nodegroups.Group) { g.LastArrival = ago(time.Minute) }), []string{"2", "2", "2"}, "[2]"},
-		{"a node of a full group has just come", of(ordered(1, "1"), nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}, LastArrival: ago(time.Second)}), []string{"1", "1"}, "[]"},
-		{"nothing is known of the nodes", with(func(g *nodegroups.Group) { g.NodeTemplates = nil }), []string{"2", "2", "2"}, "[]"},
+		{"a node of a full group has just come", of(ordered(1, "1"), arrived), []string{"1", "1"}, "[]"},
+		{"nothing is known of the nodes", with(func(g *nodegroups.Group) { g.Nodes = 0 }), []string{"2", "2", "2"}, "[]"},
 		{"the nodes may be others", with(func(g *nodegroups.Group) { g.Open = true }), []string{"2", "2", "2"}, "[]"},
 		{"the nodes' size is not known", with(func(g *nodegroups.Group) { g.NodeTemplates[0].Allocatable = nil }), []string{"2", "2", "2"}, "[]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)
-			view := &nodegroups.View{Pools: []nodegroups.Pool{tc.user, in(nodegroups.Full, time.Hour), {}}}
+			view := &nodegroups.View{Pools: []nodegroups.Pool{tc.user, of(maxed(0)), {}}}
 			queue := queueOf(r, view, tc.cpus...)
 			found, _ := r.Overflow(queue, view, now)
 			got := []int{}
@@ -99,23 +111,22 @@ func TestOverflow(t *testing.T) {
 // that overflows.
 func TestOverflowOpens(t *testing.T) {
 	for _, tc := range []struct {
-		name     string
-		growing  configv1.WhileGrowing
-		change   func(*Request)
-		override string
-		want     string
+		name    string
+		growing configv1.WhileGrowing
+		change  func(*Request)
+		want    string
 	}{
-		{"hold", configv1.Hold, nil, "", ReasonGrowing.Code},
-		{"overflow", configv1.Overflow, nil, "", reasonOverflow.Code},
-		{"the nodes have room", configv1.Overflow, func(r *Request) { r.Overflow = false }, "", ReasonGrowing.Code},
-		{"the pod is opted out", configv1.Overflow, func(r *Request) { r.Pod.Annotations = map[string]string{"poolpriority.dev/burst": "Never"} }, "", ReasonOptedOut.Code},
-		{"victims are ending", configv1.Overflow, func(r *Request) { r.Wait = Wait{Reason: ReasonVictimsTerminating, Until: now.Add(time.Second)} }, "", ReasonGrowing.Code},
-		{"the snapshot lacks a node", configv1.Overflow, func(r *Request) { r.Snapshot = make([]Nodes, 2) }, "", ReasonGrowing.Code},
+		{"hold", configv1.Hold, nil, ReasonGrowing.Code},
+		{"overflow", configv1.Overflow, nil, reasonOverflow.Code},
+		{"the nodes have room", configv1.Overflow, func(r *Request) { r.Overflow = false }, ReasonGrowing.Code},
+		{"the pod is opted out", configv1.Overflow, func(r *Request) { r.Pod.Annotations = map[string]string{"poolpriority.dev/burst": "Never"} }, ReasonOptedOut.Code},
+		{"victims are ending", configv1.Overflow, func(r *Request) { r.Wait = Wait{Reason: ReasonVictimsTerminating, Until: now.Add(time.Second)} }, ReasonVictimsTerminating.Code},
+		{"the snapshot lacks a node", configv1.Overflow, func(r *Request) { r.Snapshot = make([]Nodes, 2) }, ReasonSnapshotStale.Code},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)
 			r.Pools.At(2).Burst.WhileGrowing = tc.growing
-			view := &nodegroups.View{Pools: []nodegroups.Pool{of(ordered(1, "1")), in(nodegroups.Full, time.Hour), {}}}
+			view := &nodegroups.View{Pools: []nodegroups.Pool{of(ordered(1, "1")), of(maxed(0)), {}}}
 			view.Pools[0].Nodes, view.Built = 1, now
 			req := Request{Pod: requesting("1"), Overflow: true}
 			if tc.change != nil {
@@ -130,7 +141,7 @@ func TestOverflowOpens(t *testing.T) {
 }
 
 // TestOverflowPacking packs random queues onto the nodes in all ways that serve earlier pods first, as the nodes come. No
-// pod that overflows may be packed in any of them. A pod that is not Plain may stay unpacked for any reason.
+// pod that overflows may be packed in any of them. A pod that does not count may stay unpacked for any reason.
 func TestOverflowPacking(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -144,16 +155,16 @@ func TestOverflowPacking(t *testing.T) {
 		for i, group := range []*nodegroups.Group{&view.Pools[0].Groups[0], &view.Pools[0].Groups[1], &view.Pools[1].Groups[0]} {
 			mode := []string{"user", "user", "system"}[i]
 			if random.IntN(2) == 0 {
-				group.State, group.OrderedOut, group.Arriving = nodegroups.Full, false, 0
-			} else if group.Arriving = 1 + random.IntN(2); random.IntN(10) == 0 {
-				group.Arriving, group.Starting = group.Arriving-1, 1
+				group.State, *group.MaxNodes = nodegroups.Full, 1
+			} else {
+				*group.MaxNodes = 2 + random.IntN(2)
 			}
 			group.NodeTemplates = nil
 			for range 1 + random.IntN(5)/4 {
 				group.NodeTemplates = append(group.NodeTemplates, nodegroups.NodeTemplate{Labels: map[string]string{"mode": mode, "group": fmt.Sprint(i)}, Allocatable: corev1.ResourceList{
 					corev1.ResourceCPU: resource.MustParse(pick("1", "2", "3", "4")), corev1.ResourceMemory: resource.MustParse(pick("1Gi", "2Gi", "8Gi")), corev1.ResourcePods: resource.MustParse(pick("2", "3", "10"))}})
 			}
-			for range group.Upcoming() {
+			for range group.Missing() {
 				template := group.NodeTemplates[random.IntN(len(group.NodeTemplates))]
 				free := amountsOf(template.Allocatable)
 				free[corev1.ResourceCPU] -= int64(random.IntN(3) / 2 * 500) // of a DaemonSet
@@ -236,7 +247,7 @@ func (p *packing) place(come, pod int, placed map[int]bool) {
 		n.add(size, 1)
 		delete(placed, pod)
 	}
-	if !fits || !p.queue[pod].Plain {
+	if !fits || !p.queue[pod].Counts {
 		p.place(come, pod+1, placed)
 	}
 }
@@ -254,7 +265,7 @@ func selects(selector, of map[string]string) bool {
 func (p *packing) String() string {
 	s := ""
 	for _, q := range p.queue {
-		s += fmt.Sprintf("\npod %s %v %v plain %v", q.Pod.UID, amountsOf(q.requests), q.Pod.Spec.NodeSelector, q.Plain)
+		s += fmt.Sprintf("\npod %s %v %v counts %v", q.Pod.UID, amountsOf(q.requests), q.Pod.Spec.NodeSelector, q.Counts)
 	}
 	for _, n := range p.nodes {
 		s += fmt.Sprintf("\nnode %v %v", n.labels, n.free)

@@ -94,7 +94,7 @@ type Gatekeeper struct {
 	policies  cache.SharedIndexInformer
 	leading   atomic.Bool // whether this scheduler is the leader; false in a standby
 
-	overflowing atomic.Pointer[overflowing] // nil until the loop first looked
+	full atomic.Pointer[full] // nil if the next sync is to look anew
 
 	freedNodes freedNodes // nodes that may have free capacity for held pods
 	warned     *lru.Cache // the UIDs of the owners for which warnOfDelay wrote an event
@@ -103,7 +103,7 @@ type Gatekeeper struct {
 	freed   atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
 	changed chan struct{} // gets a value when an input of the view or of a decision changes
 	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
-	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried
+	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried, or are bound or have failed
 
 	// Other goroutines may use override.Current, sources.Changes, sources.RefusedAt and
 	// sources.NoScaleUp. Only the loop uses the rest of these fields.
@@ -241,14 +241,16 @@ type Snapshot struct {
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now, view := g.config.Clock.Now(), g.view.Load()
 	request := g.request(pod, "", g.held.Since(pod, now), now)
-	request.Burst, request.Snapshot, request.Wait, request.Overflow = snapshot.Burst, snapshot.Nodes, wait, g.overflows(pod.UID, view)
+	request.Burst, request.Snapshot, request.Wait, request.Overflow = snapshot.Burst, snapshot.Nodes, wait, g.isFull(pod.UID, view)
 	if snapshot.Share != nil {
 		request.Share = func(i int) aci.Use { return snapshot.Share(i, pod.Namespace) }
 	}
 	if snapshot.NotStarted != nil {
 		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
-	g.held.Tried(pod.UID, false, now)
+	if g.held.Tried(pod.UID, now) {
+		poke(g.batch)
+	}
 	rule := g.overridden()
 	return rule.Decide(request, view, now)
 }
@@ -285,7 +287,7 @@ func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	view := g.view.Load()
 	signature := any(alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant))
-	if g.overflows(pod.UID, view) {
+	if g.isFull(pod.UID, view) {
 		signature = []any{signature, "overflow"}
 	}
 	if g.config.Pools.LimitsNamespaces() {
@@ -385,14 +387,17 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 // forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.tried(pod)
-	g.held.Remove(pod)
+	if found := g.full.Load(); g.held.Remove(pod) && found != nil && !found.pods[pod] {
+		g.full.Store(nil) // the pod leaves its room on upcoming nodes to others, or has taken other room
+		poke(g.earlier)
+	}
 	g.declines.Forget(pod)
 }
 
 // tried records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was reserved
 // for the pod, tried makes the loop requeue other pods.
 func (g *Gatekeeper) tried(pod types.UID) {
-	if g.held.Tried(pod, true, g.config.Clock.Now()) {
+	if g.held.Ended(pod, g.config.Clock.Now()) {
 		poke(g.batch)
 	}
 	if g.held.Unreserve(pod) {
@@ -400,6 +405,9 @@ func (g *Gatekeeper) tried(pod types.UID) {
 		poke(g.earlier)
 	}
 }
+
+// Reserved records that a node is reserved for the pod.
+func (g *Gatekeeper) Reserved(pod types.UID) { g.held.Reserved(pod) }
 
 // Release drops the pod's reservation.
 func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -33,6 +35,7 @@ const (
 	sourcesTimeout = 10 * time.Second
 	// A sync with onlyNew reports only if the last report is at least reportInterval old.
 	reportInterval = time.Second
+	fullInterval   = 500 * time.Millisecond
 )
 
 // Run first waits until the scheduler's informers have synced, because Activate needs these informers. Then Run
@@ -183,18 +186,18 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		azureFiles bool
 	}
 	assessments := map[viewKey]*gate.Assessment{}
-	assess := func(c *held.Candidate, request *gate.Request) *gate.Assessment {
-		of := viewKey{c.ViewKey, request.AzureFiles}
+	assess := func(key string, request *gate.Request) *gate.Assessment {
+		of := viewKey{key, request.AzureFiles}
 		if assessments[of] == nil {
 			assessments[of] = rule.Assess(*request, view)
 		}
 		return assessments[of]
 	}
-	overflows, changes := g.overflow(&rule, view, assess, now)
+	full, changes := g.findFull(&rule, view, onlyNew, assess, now)
 	result := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
 		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
-		request.Wait, request.Overflow = c.Wait, overflows[c.Pod.UID]
-		decision := rule.DecideFor(request, assess(c, &request), view, now)
+		request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]
+		decision := rule.DecideFor(request, assess(c.ViewKey, &request), view, now)
 		if g.declines.Learn(c.AutoscalerKey, &decision, now) {
 			poke(g.changed) // earlier decisions of this sync for pods with the same key may be outdated
 		}
@@ -221,34 +224,66 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	return nodegroups.Earliest(next, nodegroups.Earliest(due, later))
 }
 
-// overflow finds the held pods for which upcoming nodes have no room, for the decisions of this sync and of scheduling
-// cycles with the same view. It also returns when to look again. The caller passes a function that assesses a pod.
-func (g *Gatekeeper) overflow(rule *gate.Rule, view *nodegroups.View, assess func(*held.Candidate, *gate.Request) *gate.Assessment, now time.Time) (map[types.UID]bool, time.Time) {
-	if !g.config.Pools.Overflows() || !view.AnyOrderedOut() {
-		return nil, time.Time{}
-	}
-	candidates := g.held.Queue()
-	queue := make([]gate.Queued, len(candidates))
-	for i := range candidates {
-		c := &candidates[i]
-		request := g.eligibility(c.Pod)
-		queue[i] = gate.Queued{Pod: c.Pod, Assessment: assess(c, &request), Plain: c.AutoscalerKey != "" && !aci.HasHostPorts(c.Pod)}
-	}
-	pods, next := rule.Overflow(queue, view, now)
-	g.overflowing.Store(&overflowing{view, pods})
-	return pods, next
-}
-
-// overflowing has the held pods for which the upcoming nodes of the view have no room.
-type overflowing struct {
+// full has the held pods for which the upcoming nodes of the view have no room.
+type full struct {
 	view *nodegroups.View
 	pods map[types.UID]bool
+	at   time.Time // when they were found
+	next time.Time // when to look again; zero if never
 }
 
-// overflows reports whether the upcoming nodes of the view have no room for the pod.
-func (g *Gatekeeper) overflows(pod types.UID, view *nodegroups.View) bool {
-	found := g.overflowing.Load()
+// isFull reports whether the upcoming nodes of the view have no room for the pod.
+func (g *Gatekeeper) isFull(pod types.UID, view *nodegroups.View) bool {
+	found := g.full.Load()
 	return found != nil && found.view == view && found.pods[pod]
+}
+
+// findFull finds the held pods for which the upcoming nodes of the view have no room, for this sync and for scheduling
+// cycles. It looks at all held pods, so with onlyNew it looks at most every fullInterval. It also returns when to look
+// again. The caller passes a function that assesses a pod.
+func (g *Gatekeeper) findFull(rule *gate.Rule, view *nodegroups.View, onlyNew bool, assess func(viewKey string, request *gate.Request) *gate.Assessment, now time.Time) (map[types.UID]bool, time.Time) {
+	if !g.config.Pools.MayOverflow() || !view.AnyFinal() {
+		g.full.Store(nil)
+		return nil, time.Time{}
+	}
+	if found := g.full.Load(); onlyNew && found != nil && found.view == view && now.Before(found.at.Add(fullInterval)) {
+		return found.pods, nodegroups.Earliest(found.next, found.at.Add(fullInterval))
+	}
+	pods, again := g.held.Queue(now)
+	repelled := repelledBy(pods)
+	queue := make([]gate.Queued, len(pods))
+	for i := range pods {
+		h := &pods[i]
+		request := gate.Request{Pod: h.Pod, AzureFiles: g.volumes.AzureFiles(h.Pod)}
+		queue[i] = gate.Queued{Pod: h.Pod, Assessment: assess(h.ViewKey, &request), Counts: h.Waits && h.AutoscalerKey != "" && !aci.HasHostPorts(h.Pod) && !repelled(h.Pod)}
+	}
+	found := &full{view: view, at: now}
+	found.pods, found.next = rule.Overflow(queue, view, now)
+	found.next = nodegroups.Earliest(found.next, again)
+	g.full.Store(found)
+	return found.pods, found.next
+}
+
+// repelledBy returns a function that reports whether a required anti-affinity of a pod in the queue may match the pod.
+func repelledBy(queue []held.Queued) func(pod *v1.Pod) bool {
+	selectors := map[string]labels.Selector{}
+	for i := range queue {
+		if a := queue[i].Pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+			for _, term := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+				if selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector); err == nil { // in any namespace
+					selectors[selector.String()] = selector
+				}
+			}
+		}
+	}
+	return func(pod *v1.Pod) bool {
+		for _, selector := range selectors {
+			if selector.Matches(labels.Set(pod.Labels)) {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
@@ -264,15 +299,20 @@ func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, how int) {
 // sendBatches requeues one batch after another, until the context ends.
 func (g *Gatekeeper) sendBatches(ctx context.Context) {
 	for logger := klog.FromContext(ctx); ctx.Err() == nil; {
-		if pods := g.held.NextBatch(g.config.Clock.Now()); len(pods) > 0 {
+		pods, again := g.held.NextBatch(g.config.Clock.Now())
+		if len(pods) > 0 {
 			logger.V(2).Info("Requeueing held pods", "pods", len(pods))
 			requeuedPods.Add(float64(len(pods)))
 			g.config.Activate(logger, pods)
 		}
+		var due <-chan time.Time
+		if !again.IsZero() {
+			due = g.config.Clock.After(max(again.Sub(g.config.Clock.Now()), time.Millisecond))
+		}
 		select {
 		case <-ctx.Done():
 		case <-g.batch:
-		case <-g.config.Clock.After(held.BindTimeout): // the wait for the last batch may be over
+		case <-due:
 		}
 	}
 }

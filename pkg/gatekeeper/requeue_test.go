@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -63,7 +62,7 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 				var bound []*v1.Pod
 				cycles, mismatches, lowest := 0, 0, int32(2)
 				for idle := 0; idle < 3; idle++ {
-					w.config.Activate(klog.Background(), w.held.NextBatch(w.clock.Now()))
+					w.sendBatch()
 					w.mu.Lock()
 					names := w.activated
 					w.activated = nil

@@ -139,6 +139,9 @@ func TestCheck(t *testing.T) {
 		{name: "an unknown order", source: autoscaler, facts: with(func(w *Workload) {
 			w.Ours, w.Template.Annotations = true, map[string]string{pool.OrderAnnotation: "typo"}
 		}), want: "UnknownOrder Warning Deployment shop/web", says: `no order "typo"`},
+		{name: "placeholders that the autoscaler ignores", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Expendable = true, 2 }),
+			want: "ExpendablePriority Warning Deployment shop/web", says: "2 of its pod(s)"},
+		{name: "such placeholders without a cluster autoscaler", source: static, facts: with(func(w *Workload) { w.Ours, w.Expendable = true, 2 })},
 		{name: "a privileged pod", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.CannotBurst = true, "Privileged, it is privileged" }), want: "CannotBurst Info Deployment shop/web", says: "always wait for a VM: Privileged"},
 		{name: "a NetworkPolicy", source: autoscaler, facts: with(func(w *Workload) {
 			w.Ours, w.Pods, w.Lost = true, 3, gate.Lost{configv1.LossNetworkPolicy: "the NetworkPolicy deny"}

@@ -27,8 +27,8 @@ type Workload struct {
 	Template              corev1.PodTemplateSpec
 	// Pods is the number of the workload's pods, OnBurst of those on nodes of burst pools, OtherScheduler of those with
 	// another schedulerName than this scheduler's, and Ignored of those for which no scheduler has written a condition
-	// for a minute.
-	Pods, OnBurst, OtherScheduler, Ignored int
+	// for a minute. Expendable is the number of pods for which the cluster autoscaler adds no VM, because of their priority.
+	Pods, OnBurst, OtherScheduler, Ignored, Expendable int
 	// Ours is set if this scheduler schedules new pods of the workload. ByNamespace is set if the reason is a label of the
 	// namespace.
 	Ours, ByNamespace bool
@@ -61,6 +61,14 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	}
 	if _, known := f.Pools.OrderOf(w.Template.Annotations); !known && w.Ours && f.Pools.Len() > 0 {
 		add("UnknownOrder", Warning, object, "docs/configuration.md#orders", "correct the annotation "+pool.OrderAnnotation, "its pods do not burst: the configuration has no order %.63q", w.Template.Annotations[pool.OrderAnnotation])
+	}
+	scaled := false
+	for i := range f.Pools.Len() {
+		scaled = scaled || f.Pools.At(i).ClusterAutoscaler != nil
+	}
+	if w.Ours && w.Expendable > 0 && scaled {
+		add("ExpendablePriority", Warning, object, "docs/costs.md#headroom", "give the pods a priority from -10 to -1",
+			"%d of its pod(s) have a priority below -10, so the cluster autoscaler adds no VM for them: if they are placeholders, it does not replace the room that others took", w.Expendable)
 	}
 	severity := Error
 	if f.BurstNodes == nil { // it is not known whether the pods select one

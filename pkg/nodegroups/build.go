@@ -114,6 +114,9 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 		if since := readySince(node); !set.isStarting(node) && since.After(g.LastReady) {
 			g.LastReady = since
 		}
+		if !set.isStarting(node) && !IsLeaving(node) {
+			g.Usable++
+		}
 	}
 	var until time.Time
 	g.NodeTemplates, until = set.templates()
@@ -159,7 +162,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 	if g.State == Unknown {
 		g.Settled = old.Settled
 	}
-	if g.Upcoming() >= old.Upcoming() && !old.LastArrival.IsZero() {
+	if g.Usable <= old.Usable && !g.LastReady.After(old.LastReady) && !old.LastArrival.IsZero() {
 		g.LastArrival = old.LastArrival
 	}
 	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)

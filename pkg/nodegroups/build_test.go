@@ -127,6 +127,37 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestArrival: when a node last became usable, and how many are.
+func TestArrival(t *testing.T) {
+	ready, starting, broken := node(2*time.Hour, corev1.ConditionTrue), node(time.Minute, corev1.ConditionFalse), node(2*time.Hour, corev1.ConditionFalse)
+	build := func(before *View, at time.Time, nodes ...*corev1.Node) *View {
+		return Build([]Facts{{Source: says(Full), Nodes: nodes, ProvisionGrace: 15 * time.Minute}}, before, at)
+	}
+	for _, tc := range []struct {
+		name   string
+		nodes  []*corev1.Node
+		usable int
+		came   bool
+	}{
+		{"nothing changes", []*corev1.Node{ready, starting}, 1, false},
+		{"one is ordered", []*corev1.Node{ready, starting, starting}, 1, false},
+		{"one has come", []*corev1.Node{ready, node(time.Minute, corev1.ConditionTrue)}, 2, true},
+		{"one has come, and one is ordered", []*corev1.Node{ready, node(time.Minute, corev1.ConditionTrue), starting}, 2, true},
+		{"one has come, and one has broken", []*corev1.Node{broken, node(time.Minute, corev1.ConditionTrue)}, 1, true},
+		{"one has broken", []*corev1.Node{broken, starting}, 0, false},
+	} {
+		before := build(&View{Pools: make([]Pool, 1)}, now.Add(-time.Hour), ready, starting)
+		g := build(before, now, tc.nodes...).Pools[0].Groups[0]
+		want := now.Add(-time.Hour)
+		if tc.came {
+			want = now
+		}
+		if g.Usable != tc.usable || !g.LastArrival.Equal(want) {
+			t.Errorf("%s: %d are usable, and the last came %v ago", tc.name, g.Usable, now.Sub(g.LastArrival))
+		}
+	}
+}
+
 // TestFollow: the differences between a group and the group in the view before, and which of its times they reset.
 func TestFollow(t *testing.T) {
 	const before = time.Hour

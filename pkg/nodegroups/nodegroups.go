@@ -101,9 +101,10 @@ type GroupStatus struct {
 	// Foreign is set if another autoscaler than the pool's scales the group. The pool's Scans do not apply to the group,
 	// and the group declines each pod by itself, after MinWait.
 	Foreign bool `json:"foreign,omitempty"`
-	// OrderedOut is set if the group is Growing and would be Full if no nodes were on their way.
-	OrderedOut bool `json:"-"`
-	// Arriving is the number of ordered nodes of a Growing group that have no Node object yet.
+	// AtMaximum is set if the group is Full because of its maximum size, or would be if no nodes were on their way.
+	AtMaximum bool `json:"-"`
+	// Arriving is the number of ordered nodes of a Growing group that have no Node object yet. It is for display only.
+	// The gate reads State instead.
 	Arriving int `json:"arriving,omitempty"`
 	// MaxNodes is the group's maximum number of nodes; nil if there is no maximum or it is unknown.
 	MaxNodes *int `json:"maxNodes,omitempty"`
@@ -159,7 +160,9 @@ type Group struct {
 	Starting int `json:"starting,omitempty"`
 	// LastReady is the latest time at which one of the group's usable nodes became ready; zero if no node is usable.
 	LastReady time.Time `json:"lastReady,omitzero"`
-	// LastArrival is when the number of upcoming nodes (Upcoming) last fell.
+	// Usable is the number of nodes that are neither starting nor being removed, whatever their age.
+	Usable int `json:"-"`
+	// LastArrival is when a node last became usable, or when the scheduler first saw the group.
 	LastArrival time.Time `json:"-"`
 	// NodeTemplates are the templates of the group's nodes. If the group has no nodes, they are the templates of its
 	// earlier nodes. NodeTemplates is empty if no template is known.
@@ -266,10 +269,10 @@ func (v *View) Until() time.Time {
 	return until
 }
 
-// AnyOrderedOut reports whether any group is OrderedOut.
-func (v *View) AnyOrderedOut() bool {
+// AnyFinal reports whether any group is Growing and AtMaximum.
+func (v *View) AnyFinal() bool {
 	for i := range v.Pools {
-		if slices.ContainsFunc(v.Pools[i].Groups, func(g Group) bool { return g.OrderedOut }) {
+		if slices.ContainsFunc(v.Pools[i].Groups, func(g Group) bool { return g.State == Growing && g.AtMaximum }) {
 			return true
 		}
 	}

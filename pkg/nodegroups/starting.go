@@ -108,7 +108,6 @@ func (g *Group) startWith(k *nodeSet) {
 		return
 	}
 	detail := g.Reason.Detail
-	g.OrderedOut = g.State == Full
 	g.State, g.Reason = Growing, ReasonStarting.With("%d of %d nodes", g.Starting, len(k.nodes))
 	if detail != "" {
 		g.Reason.Detail = detail + ", " + g.Reason.Detail + " starting"
@@ -121,5 +120,6 @@ func (g *Group) IsGrowing() bool {
 	return g.State == Growing || g.State == Unknown && g.Starting > 0
 }
 
-// Upcoming returns the number of the group's nodes that are ordered or starting.
-func (g *Group) Upcoming() int { return g.Arriving + g.Starting }
+// Missing returns how many nodes the group may get before it has as many usable nodes as its maximum. It counts nodes
+// that are ordered or starting, and also nodes that are broken. The group must have a maximum.
+func (g *Group) Missing() int { return max(0, *g.MaxNodes-g.Usable) }

@@ -51,8 +51,10 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	pl.assumed.remove(pod.UID, time.Time{})
 	placed.count(klog.FromContext(ctx), pod, nodeName)
 	if placed.burst != nil {
+		recorder, message := pl.handle.EventRecorder(), placed.burst.message
+		reference := &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 		time.AfterFunc(wait.Jitter(burstEventDelay, 1), func() {
-			pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", placed.burst.message)
+			recorder.Eventf(reference, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", message)
 		})
 	}
 	return nil
@@ -61,6 +63,9 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 // Reserve records that the pod is assumed on the node, and which pods are assumed on better nodes. The cycle of a pod
 // group also reserves nodes that its pods may not get. Its pods are not recorded.
 func (pl *PoolPriority) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.Reserved(pod.UID)
+	}
 	c, err := readCycle(state)
 	node, gone := pl.nodes.Get(nodeName)
 	if err != nil || gone != nil || !pl.strict || inPodGroupCycle(state) {

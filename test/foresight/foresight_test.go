@@ -222,7 +222,7 @@ func overflowing(p *player, pod *corev1.Pod) (bool, string) {
 	if p.fullAt != p.Now() { // the first pod of this look
 		var queue []gate.Queued
 		for _, pod := range p.Pending() {
-			queue = append(queue, gate.Queued{Pod: pod, Assessment: p.rule.Assess(gate.Request{Pod: pod}, p.view), Plain: true})
+			queue = append(queue, gate.Queued{Pod: pod, Assessment: p.rule.Assess(gate.Request{Pod: pod}, p.view), Counts: true})
 		}
 		var next time.Time
 		p.full, next = p.rule.Overflow(queue, p.view, p.Now())

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,14 +54,13 @@ func TestSpot(t *testing.T) {
 	e.Lands(10*time.Second, "plain", map[string]int{"aci": 1})
 }
 
-// TestBackToSpot: when the spot VM is evicted, its pods run on an on-demand VM. When spot VMs are back, the pods return,
-// one after the other and each once.
-func TestBackToSpot(t *testing.T) {
-	t.Parallel()
+// returnsToSpot returns a cluster with a spot pool of one VM and an on-demand VM, whose pods return to spot VMs, and four
+// pods on the spot VM. lose takes the spot VMs away.
+func returnsToSpot(t *testing.T) (e *env, lose func()) {
 	const key = "kubernetes.azure.com/scalesetpriority"
-	spot := vms("spotpool", "user", 1, 0, 3, 20)
+	spot := vms("spotpool", "user", 1, 0, 9, 20)
 	spot.Labels = map[string]string{key: "spot"}
-	e := start(t, nil, spot, vms("userpool", "user", 1, 1, 1, 10))
+	e = start(t, nil, spot, vms("userpool", "user", 1, 1, 1, 10))
 	e.rbac = returnRBAC
 	config := replaced(t, returnConfig, "      - {name: user, nodeSelector: {matchLabels: {kubernetes.azure.com/mode: user}}, fixed: {}}\n",
 		"      - {name: spot, nodeSelector: {matchLabels: {"+key+": spot}}, fixed: {}}\n"+
@@ -70,12 +70,28 @@ func TestBackToSpot(t *testing.T) {
 	e.waitGated(true)
 	e.Create(suite.Deployment("web", 4, "500m", endsFast))
 	e.Lands(20*time.Second, "web", map[string]int{"spotpool": 4})
-	for _, n := range e.nodesOf("spotpool") {
-		must.NoError(t, e.pool("spotpool").Delete(e.ctx, n.Name))
+	return e, func() {
+		t.Helper()
+		nodes := e.nodesOf("spotpool")
+		for _, n := range nodes {
+			must.NoError(t, e.pool("spotpool").Delete(e.ctx, n.Name))
+		}
+		for _, p := range e.Pods("web") {
+			if slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
+				must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+			}
+		}
+		e.Lands(30*time.Second, "web", map[string]int{"userpool": 4})
+		e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 	}
-	must.NoError(t, e.Client.CoreV1().Pods(namespace).DeleteCollection(e.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: "app=web"}))
-	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4})
-	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
+}
+
+// TestBackToSpot: when the spot VM is evicted, its pods run on an on-demand VM. When spot VMs are back, the pods return,
+// one after the other and each once.
+func TestBackToSpot(t *testing.T) {
+	t.Parallel()
+	e, lose := returnsToSpot(t)
+	lose()
 	e.Keeps(8*time.Second, "web", map[string]int{"userpool": 4})
 	stop := e.watchEvictions("web", 3)
 	e.pool("spotpool").Grow(1)
@@ -83,5 +99,24 @@ func TestBackToSpot(t *testing.T) {
 	e.Keeps(8*time.Second, "web", map[string]int{"spotpool": 4})
 	if at := stop(); len(at) != 4 {
 		t.Errorf("%d pods were evicted, want 4", len(at))
+	}
+}
+
+// TestSpotStorm: spot VMs come and go five times within a few minutes. After the first return, later pods stay on the
+// on-demand VM for a while, so that the pods are not evicted each time.
+func TestSpotStorm(t *testing.T) {
+	t.Parallel()
+	e, lose := returnsToSpot(t)
+	var evicted []int
+	for range 5 {
+		lose()
+		stop := e.watchEvictions("web", 3)
+		e.pool("spotpool").Grow(1)
+		time.Sleep(25 * time.Second)
+		evicted = append(evicted, len(stop()))
+	}
+	t.Logf("evictions after each of five losses of the spot VM: %v", evicted)
+	if total := evicted[0] + evicted[1] + evicted[2] + evicted[3] + evicted[4]; evicted[0] == 0 || total > 8 {
+		t.Errorf("%v pods were evicted, want some at first, and at most 8 in all", evicted)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	"poolpriority.dev/scheduler/pkg/lease"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
 	"poolpriority.dev/scheduler/test/compat"
 )
@@ -48,7 +49,11 @@ const (
 	nothing       kind = "matches nothing" // a node selector that no node has
 	unschedulable kind = "unschedulable"   // more CPU than any VM has, and cannot run on the virtual node
 	volume        kind = "with a PVC"      // the claim is bound
+	ordered       kind = "with an order"   // the annotation names the order of the list
 )
+
+// unordered is a variant of our profile: its pods have no order.
+const unordered = "ours, no order"
 
 const mode = "kubernetes.azure.com/mode"
 
@@ -206,6 +211,8 @@ func makePod(name string, k kind) *v1.Pod {
 		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("5")
 		pod.Spec.HostNetwork = true
 		pod.Spec.Tolerations = nil
+	case ordered:
+		pod.Annotations = map[string]string{pool.OrderAnnotation: "same"}
 	case volume:
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}}
 	}
@@ -225,6 +232,9 @@ type outcome struct {
 // compares each result with brute force, which takes longer than the cycle.
 func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome, error) {
 	logger := klog.Background()
+	if profile == unordered {
+		profile, k = "ours", plain
+	}
 	c.serial++
 	o := &outcome{cycles: make([]time.Duration, 0, n)}
 	pods := make([]*v1.Pod, n)

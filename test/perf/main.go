@@ -119,6 +119,8 @@ func scenarios(size int) []scenario {
 		scenario{full, spread, []comparison{{"default", 0.8}}},
 		scenario{roomy, antiAffinity, []comparison{{"default", 0.8}}},
 		scenario{full, antiAffinity, []comparison{{"default", 0.8}}},
+		scenario{roomy, ordered, []comparison{{unordered, 1.05}}},
+		scenario{full, ordered, []comparison{{unordered, 1.05}}},
 		scenario{roomy, nothing, []comparison{{"default", 1.15}}},
 		scenario{roomy, unschedulable, []comparison{{"default", 1.15}}},
 		scenario{full, unschedulable, []comparison{{"default", 1.15}}},
@@ -181,7 +183,7 @@ func (b *bench) compare(table io.Writer, c *cluster, size int, s scenario) error
 		for i := range variants {
 			v := variants[(i+max(round, 0))%len(variants)]
 			pods := min(b.pods, size/5) // all clusters have room for this many
-			if s.kind != plain && s.kind != volume {
+			if s.kind != plain && s.kind != volume && s.kind != ordered {
 				pods = min(pods, b.pods/8)
 			}
 			if v == "all" || round < 0 {

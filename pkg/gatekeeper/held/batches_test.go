@@ -25,7 +25,8 @@ var (
 // batch returns the sorted names of the next batch.
 func (h *Pods) batch(now time.Time) string {
 	var names []string
-	for name := range h.NextBatch(now) {
+	pods, _ := h.NextBatch(now)
+	for name := range pods {
 		names = append(names, strings.TrimPrefix(name, "default/"))
 	}
 	slices.Sort(names)
@@ -62,22 +63,23 @@ func TestBatchesAreInOrder(t *testing.T) {
 	}{
 		{added: 50, first: "high0000", last: "high0024", size: firstBatch},
 		{tried: 24, took: 10 * time.Millisecond},
-		{tried: 1, took: 40 * time.Millisecond, first: "high0025", last: "high0049", size: 25}, // 50 ms for 25
-		{tried: 25, took: 5 * time.Millisecond, first: "low0000", last: "low0249", size: 250},
-		{tried: 250, took: 500 * time.Millisecond, first: "low0250", last: "low0274", size: 25},
-		{tried: 25, took: time.Millisecond, first: "low0275", last: "low1274", size: maxBatch},
+		{tried: 1, took: 40 * time.Millisecond, first: "high0025", last: "high0039", size: 15}, // 50 ms for 25
+		{tried: 15, took: 5 * time.Millisecond, first: "high0040", last: "low0079", size: 90},
+		{tried: 90, took: 90 * time.Millisecond, first: "low0080", last: "low0109", size: 30},
+		{tried: 30, took: time.Millisecond, first: "low0110", last: "low1009", size: 900},
+		{tried: 900, took: time.Millisecond, first: "low1010", last: "low2009", size: maxBatch},
 		{tried: 60, took: 600 * time.Millisecond},
 		{added: 55, first: "high0000", last: "high0009", size: minBatch}, // 60 pods were tried in 600 ms, and then none
 	} {
 		if tc.added > 0 {
 			add("high", tc.added, 10)
 		}
-		untried := slices.Sorted(maps.Keys(h.batches.last))
+		untried := slices.Sorted(maps.Keys(h.batches.untried))
 		if now = now.Add(tc.took); tc.took == 0 {
 			now = now.Add(batchTimeout)
 		}
 		for k, uid := range untried[:tc.tried] {
-			if done := h.Tried(uid, true, now); done != (k == len(untried)-1) {
+			if done := h.Ended(uid, now); done != (k == len(untried)-1) {
 				t.Errorf("step %d: after %d of %d pods: done is %v", i, k+1, len(untried), done)
 			}
 		}
@@ -98,15 +100,15 @@ func TestBatchWaitsForBindings(t *testing.T) {
 	h.decide(opens, now)
 	first := strings.Fields(h.batch(now))
 	for _, name := range first {
-		h.Tried(types.UID(name), false, now)
+		h.Tried(types.UID(name), now)
 	}
 	for _, name := range first[1:] {
-		h.Tried(types.UID(name), true, now)
+		h.Ended(types.UID(name), now)
 	}
-	if got := h.batch(now.Add(BindTimeout - 1)); got != "" {
+	if got := h.batch(now.Add(bindTimeout - 1)); got != "" {
 		t.Errorf("%s is requeued before %s is bound", got, first[0])
 	}
-	if got := h.batch(now.Add(BindTimeout)); got == "" {
+	if got := h.batch(now.Add(bindTimeout)); got == "" {
 		t.Error("the second batch still waits for a binding")
 	}
 }
@@ -142,7 +144,7 @@ func TestEnqueuedPodChanges(t *testing.T) {
 			if got := h.batch(now); got != want {
 				t.Errorf("%s, always: %v: the batch has %q, want %q", tc.name, always, got, want)
 			}
-			h.Tried(p.UID, true, now)
+			h.Ended(p.UID, now)
 			h.decide(opens, now)
 			if got := h.batch(now); !always && got != tc.then {
 				t.Errorf("%s: then the batch has %q, want %q", tc.name, got, tc.then)

@@ -92,6 +92,8 @@ type heldPod struct {
 	byLoop    bool
 	chosenAt  time.Time
 	chosenFor string
+	// reserved is set from the time when a node is reserved for the pod until the pod's next cycle fails.
+	reserved bool
 	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
@@ -133,7 +135,7 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	noRoom := h.sinceLocked(pod, now).NoRoom
 	h.noteLocked(pod, now)
 	if entry, ok := h.pods[pod.UID]; ok {
-		entry.byLoop, entry.lastCycle = false, now
+		entry.byLoop, entry.reserved, entry.lastCycle = false, false, now
 	}
 	c := h.clocks[pod.UID]
 	c.member = alike.InGang(pod)
@@ -319,15 +321,17 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	return changed
 }
 
-// Remove forgets the pod.
-func (h *Pods) Remove(uid types.UID) {
+// Remove forgets the pod. It reports whether the pod was held.
+func (h *Pods) Remove(uid types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	_, isHeld := h.pods[uid]
 	delete(h.pods, uid)
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
 	delete(h.added, uid)
 	delete(h.reserved, uid)
+	return isHeld
 }
 
 // Waiting has the times since which a pod has waited.

@@ -173,8 +173,8 @@ func TestUntried(t *testing.T) {
 		if got := h.batch(now); got != want {
 			t.Errorf("the batch has %q, want %q", got, want)
 		}
-		h.Tried("urgent", true, now)
-		h.Tried("old", true, now)
+		h.Ended("urgent", now)
+		h.Ended("old", now)
 		h.batches.limit, h.batches.pods = 1, 0
 	}
 	h.Add(h.pods["old"].pod, "", closed, nil, now.Add(retryHeld+90*time.Second))
@@ -525,5 +525,36 @@ func TestStartIsReported(t *testing.T) {
 	h.Add(pod("in-flight"), "", held(ReasonStarting), nil, now) // its cycle began before the sync, and ended after it
 	if got := look(true, grows); !slices.Equal(got, []string{"default/in-flight"}) {
 		t.Errorf("%v is tried again", got)
+	}
+}
+
+// TestQueue: which held pods wait for a node.
+func TestQueue(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name   string
+		change func(h *Pods, p *v1.Pod)
+		want   bool
+	}{
+		{"it waits", func(*Pods, *v1.Pod) {}, true},
+		{"its condition is not written yet", func(_ *Pods, p *v1.Pod) { p.Status.Conditions = nil }, false},
+		{"it is nominated", func(_ *Pods, p *v1.Pod) { p.Status.NominatedNodeName = "node" }, false},
+		{"a node is reserved for it", func(h *Pods, p *v1.Pod) { h.Reserved(p.UID) }, false},
+		{"the reservation failed", func(h *Pods, p *v1.Pod) { h.Reserved(p.UID); h.Failed(p, true, now) }, true},
+		{"it last failed for another reason", func(h *Pods, p *v1.Pod) { h.Failed(p, false, now) }, false},
+		{"a gate is open", func(h *Pods, _ *v1.Pod) { h.decide(opens, now) }, false},
+		{"it was just tried", func(h *Pods, p *v1.Pod) { h.Failed(p, true, now.Add(1)) }, false},
+	} {
+		h, p := New(), withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
+		h.Add(p, "", closed, nil, now)
+		if queue, _ := h.Queue(now.Add(time.Hour)); len(queue) != 0 {
+			t.Errorf("%s: before Trust, the queue has %v", tc.name, queue)
+		}
+		h.Trust(now)
+		tc.change(h, p)
+		queue, again := h.Queue(now.Add(waitsAfter))
+		if len(queue) != 1 || queue[0].Waits != tc.want || again.IsZero() != (tc.name != "it was just tried") {
+			t.Errorf("%s: %+v, again %v; waits should be %v", tc.name, queue, again, tc.want)
+		}
 	}
 }

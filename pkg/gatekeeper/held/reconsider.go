@@ -53,20 +53,46 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 	return look
 }
 
-// Queue returns all held pods, in the order in which the scheduler tries them. Only the keys and the Pod are set.
-func (h *Pods) Queue() []Candidate {
-	var turns []turn
-	keys := map[types.UID]Candidate{}
+// Queued is the part of a held pod's entry that matters beside other held pods.
+type Queued struct {
+	turn
+	Pod                    *v1.Pod
+	AutoscalerKey, ViewKey string
+	// Waits is set if the pod waits for a node: no node is reserved for it or nominated to it, no gate is open for it
+	// without regard to budgets, and it last failed because it lacks resources, at least waitsAfter ago.
+	Waits bool
+}
+
+// waitsAfter is the age of a pod's last cycle from which the pod counts as waiting. Until then, its condition or the node
+// that the cycle nominated may not be written yet.
+const waitsAfter = time.Second
+
+// Queue returns all held pods, in the order in which the scheduler tries them. It returns none before Trust. It also
+// returns when the next pod is to count as waiting; zero if there is none.
+func (h *Pods) Queue(now time.Time) (queue []Queued, again time.Time) {
 	h.each(func(uid types.UID, entry *heldPod) {
-		turns = append(turns, h.turnOf(entry))
-		keys[uid] = Candidate{Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey}
+		if !h.trusted {
+			return
+		}
+		due := entry.lastCycle.Add(waitsAfter)
+		if now.Before(due) {
+			again = nodegroups.Earliest(again, due)
+		}
+		waits := !now.Before(due) && !entry.reserved && !slices.Contains(entry.open, true) && !h.clocks[uid].stopped &&
+			entry.pod.Status.NominatedNodeName == "" && !gate.UnschedulableSince(entry.pod).IsZero()
+		queue = append(queue, Queued{h.turnOf(entry), entry.pod, entry.autoscalerKey, entry.viewKey, waits})
 	})
-	slices.SortFunc(turns, inOrder)
-	queue := make([]Candidate, len(turns))
-	for i := range turns {
-		queue[i] = keys[turns[i].pod.UID]
+	slices.SortFunc(queue, func(a, b Queued) int { return inOrder(a.turn, b.turn) })
+	return queue, again
+}
+
+// Reserved records that a node is reserved for the pod, until the pod's next cycle fails.
+func (h *Pods) Reserved(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		entry.reserved = true
 	}
-	return queue
 }
 
 // toSync returns all held pods. With onlyNew, toSync returns only the pods that became held since the last sync.

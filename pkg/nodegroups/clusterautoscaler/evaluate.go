@@ -146,7 +146,7 @@ func (s Source) has(group string, hasNodes bool) bool {
 // notScaled returns a Full group for nodes that are in no group of the autoscaler.
 func notScaled(nodes []*corev1.Node) nodegroups.GroupStatus {
 	most := len(nodes)
-	return nodegroups.GroupStatus{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most}
+	return nodegroups.GroupStatus{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most, AtMaximum: true}
 }
 
 // none is for a pool that has no group in the status. It returns one Unknown group with all nodes of the pool.
@@ -256,6 +256,7 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	slices.SortFunc(homes, func(a, b nodegroups.GroupStatus) int { return strings.Compare(a.Name, b.Name) }) // so that the name does not depend on the order in the status
 	one := nodegroups.SourceStatus{Groups: homes}.Summarized()
 	all := nodegroups.GroupStatus{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
+	all.AtMaximum = !slices.ContainsFunc(homes, func(g nodegroups.GroupStatus) bool { return !g.AtMaximum })
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
 		if homes[i].MaxNodes != nil { // nil only if there is no usable status
@@ -313,8 +314,8 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 	default:
 		is(nodegroups.CanGrow, never, reasonBelowMax, "%s", size)
 	}
+	j.AtMaximum = atMax && j.State == nodegroups.Full
 	if missing > 0 && now.Before(late) {
-		j.OrderedOut = j.State == nodegroups.Full
 		is(nodegroups.Growing, late, nodegroups.ReasonProvisioning, "%d to come, %s", missing, size)
 	}
 }

@@ -32,7 +32,7 @@ func (m MaxNodes) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceSta
 	most, detail := int(m.Nodes), fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
 	g := nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, MinWait: m.MinWait, MaxNodes: &most, Version: detail}
 	if len(nodes) >= most {
-		g.State, g.Reason = nodegroups.Full, reasonAtMax
+		g.State, g.Reason, g.AtMaximum = nodegroups.Full, reasonAtMax, true
 	}
 	g.Reason.Detail = detail
 	return nodegroups.SourceStatus{Groups: []nodegroups.GroupStatus{g}, Scans: nodegroups.Scans{Uncounted: true}}.Summarized()
@@ -46,5 +46,5 @@ var _ nodegroups.Source = Fixed{}
 // Status implements nodegroups.Source.
 func (Fixed) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
 	most := len(nodes)
-	return nodegroups.SourceStatus{Groups: []nodegroups.GroupStatus{{State: nodegroups.Full, Reason: reasonFixed, Members: nodes, MaxNodes: &most}}}.Summarized()
+	return nodegroups.SourceStatus{Groups: []nodegroups.GroupStatus{{State: nodegroups.Full, Reason: reasonFixed, Members: nodes, MaxNodes: &most, AtMaximum: true}}}.Summarized()
 }

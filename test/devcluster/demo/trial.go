@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -51,7 +52,7 @@ func (t *trial) begin(ctx context.Context) error {
 	}
 	said := "The scheduler and the controller run with overlays/aks/config.yaml, each as its own ServiceAccount."
 	if t.ours() {
-		t.components, err = t.cluster.StartOurs(ctx, t.BinDir, filepath.Join(t.Manifests, "overlays/aks/config.yaml"), filepath.Join(t.Manifests, "rbac"))
+		t.components, err = t.cluster.StartOurs(ctx, t.BinDir, cmp.Or(t.config, filepath.Join(t.Manifests, "overlays/aks/config.yaml")), cmp.Or(t.rights, filepath.Join(t.Manifests, "rbac")))
 	} else {
 		t.components, err = t.cluster.StartDefaultScheduler(ctx)
 		said = fmt.Sprintf("kube-scheduler %s runs with its default profile, and nothing of ours.", version)
@@ -133,6 +134,9 @@ func (t *trial) step() (picture.Step, int) {
 	podsOn, running, messages := map[string]int{}, 0, ""
 	pods, _ := t.referee.Pods.List(labels.Everything())
 	for _, pod := range pods {
+		if pod.Labels["app"] != t.Load {
+			continue
+		}
 		podsOn[pod.Spec.NodeName]++
 		if pod.Status.Phase == corev1.PodRunning {
 			running++
@@ -201,10 +205,10 @@ func (t *trial) verdict() error {
 
 // compare continues to watch until this run is as long as the earlier one with the same load, because the autoscaler
 // may still add VMs. Then it prints the differences.
-func (t *trial) compare(ctx context.Context, earlier []picture.Run) picture.Run {
+func (t *trial) compare(ctx context.Context, earlier []picture.Run) {
 	i := slices.IndexFunc(earlier, func(r picture.Run) bool { return r.Load == t.Load })
 	if i < 0 {
-		return t.seen() // the earlier run failed
+		return // the earlier run failed
 	}
 	rest := time.Duration(earlier[i].Seconds*float64(time.Second)) - time.Since(t.start)
 	_ = wait.PollUntilContextTimeout(ctx, tick, rest, false, func(context.Context) (bool, error) { // it always times out
@@ -216,5 +220,4 @@ func (t *trial) compare(ctx context.Context, earlier []picture.Run) picture.Run 
 	fmt.Fprintf(t.Out, "\nDifference: without us %d of %d VMs were used and %d of %d pods are on the virtual node; with us %d VMs and %d pods.\n"+
 		"Pods that were placed while a better pool had room or could grow: without us %d, with us %d.\n",
 		theirs.VMs, theirs.MaxVMs, theirs.Virtual, theirs.Replicas, ours.VMs, ours.Virtual, theirs.Wrong, ours.Wrong)
-	return run
 }

@@ -256,7 +256,7 @@ type Burst struct {
 
 	// WhileGrowing sets whether a pod waits for nodes that are on their way. `Hold` keeps the gate closed. `Overflow` opens
 	// it if no earlier pool can get more nodes, and those on their way surely have no room for the pod. NodePools, and node
-	// groups without a known node, always hold.
+	// groups that grow from zero, always hold. `Overflow` excludes `waitLimit`.
 	WhileGrowing WhileGrowing `json:"whileGrowing,omitempty"`
 
 	// MakeRoom makes a pod preempt pods of low priority, such as placeholders, before it bursts. Preemption needs

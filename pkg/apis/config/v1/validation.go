@@ -202,6 +202,8 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
 	errs = oneOf(errs, p.Child("whileGrowing"), cmp.Or(burst.WhileGrowing, Hold), Hold, Overflow)
+	errs = when(errs, burst.WhileGrowing == Overflow && burst.WaitLimit.Duration > 0, field.Invalid(p.Child("waitLimit"), burst.WaitLimit.Duration.String(),
+		"must not be set with whileGrowing: Overflow: pods that burst by waitLimit leave their room on nodes to pods that have overflowed"))
 	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
 	below := ptr.Deref(burst.MakeRoom.BelowPriority, 0)
 	errs = when(errs, below > 0, field.Invalid(p.Child("makeRoom", "belowPriority"), below, "must not be positive, because pods of an ordinary priority would be killed; -2147483648 turns it off"))
