@@ -245,8 +245,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 22300
-MAX_LINES_OTHER = 47600
+MAX_LINES_SHIPPED = 22400
+MAX_LINES_OTHER = 47900
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

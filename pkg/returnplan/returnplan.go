@@ -170,7 +170,7 @@ type workload struct {
 	failures  int // evictions in a row that did not help
 	refusals  int // evictions in a row that were refused
 	notBefore time.Time
-	// helped is when an eviction last helped; zero if none did. Until calm, pods that were created after helped stay.
+	// helped is when the last eviction was made that helped; zero if none did. Until calm, pods that were created later stay.
 	// waves counts in how many groups of pods, each created after the group before had been returned, evictions helped.
 	helped, calm time.Time
 	waves        int
@@ -180,6 +180,7 @@ type workload struct {
 type evicted struct {
 	uid, owner types.UID
 	created    time.Time
+	at         time.Time // when it was evicted
 	pool       int
 	below      int
 	goneAt     time.Time          // zero while the pod is terminating
@@ -278,7 +279,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	for _, m := range members {
 		known[m.UID] = true
 	}
-	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, pool: b, below: pod.Below, known: known, pause: p.pools[b].rules.StableFor})
+	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, created: pod.Created, at: now, pool: b, below: pod.Below, known: known, pause: p.pools[b].rules.StableFor})
 }
 
 // Refused records that the pod's eviction was refused at the time now. It returns the pause of the pod's workload.
@@ -369,7 +370,9 @@ func (w *workload) succeed(e evicted, now time.Time) {
 		w.calm = now.Add(backoff.Pause(calmAfter*e.pause, w.waves, maxPause))
 		w.waves++
 	}
-	w.helped = now
+	if e.at.After(w.helped) {
+		w.helped = e.at
+	}
 }
 
 // replacement returns the replacement of the evicted pod, if there is one yet. The API does not show which evicted pod

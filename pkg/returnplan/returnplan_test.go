@@ -514,3 +514,21 @@ func TestSawtooth(t *testing.T) {
 	}
 	t.Logf("returns at %v", evicted)
 }
+
+// TestLateSuccess: an eviction helps only after a while. Pods that were created meanwhile wait for the pause, too.
+func TestLateSuccess(t *testing.T) {
+	first, second := Pod{UID: "first", Created: start, Owner: "rs", Workload: "web", Below: 2}, Pod{UID: "second", Owner: "rs", Workload: "web", Below: 2}
+	s := newScript(t)
+	s.members = []Member{bound("first", true, true)}
+	for chosen := []types.UID(nil); len(chosen) == 0; chosen, _ = s.next(first) {
+	}
+	s.Evicted(s.now, 0, first, s.members)
+	second.Created = s.now.Add(interval)
+	s.members = []Member{{UID: "new", Owner: "rs"}}
+	s.quiet("while the replacement is pending", 3*interval, second)
+	s.members = []Member{bound("new", false, true), bound("second", true, true)}
+	s.quiet("in the pause after the first eviction helped", calmAfter*rules().StableFor-interval, second)
+	if s.landed != 1 {
+		t.Errorf("%d evictions helped", s.landed)
+	}
+}

@@ -72,6 +72,9 @@ func RunStory(ctx context.Context, o Options) error {
 	fmt.Fprintf(o.Out, "\n%-42s  %-28s  %s\n%-42s  %-28s  %s\n", "", "waiting, pod-seconds", "on the virtual node, pod-seconds", "", "without, with, saved", "without, with, saved")
 	for i, act := range s.Acts[1:] {
 		without, with := costs[0][i], costs[1][i]
+		if act.Name == "" {
+			continue
+		}
 		fmt.Fprintf(o.Out, "%-42s  %7.0f %6.0f %6.0f         %7.0f %6.0f %6.0f\n", act.Name, without.waiting, with.waiting, without.waiting-with.waiting, without.virtual, with.virtual, without.virtual-with.virtual)
 	}
 	return write(timeline, o, "story.json", "story.svg")
@@ -123,7 +126,7 @@ func (s *story) play(ctx context.Context, t *trial) ([]float64, error) {
 		}
 		if i > 0 {
 			times = append(times, t.seconds(time.Now()))
-			fmt.Fprintf(t.Out, "        %s\n", act.Name)
+			fmt.Fprintf(t.Out, "%s", strings.TrimPrefix(fmt.Sprintf("        %s\n", act.Name), "        \n"))
 		}
 		for _, name := range slices.Sorted(maps.Keys(act.Scale)) {
 			manifest := strings.ReplaceAll(strings.Replace(s.Deployment, "replicas: 1", fmt.Sprint("replicas: ", act.Scale[name]), 1), storyWorkload, name)
