@@ -206,12 +206,13 @@ func (s *Status) Quiet() *Status {
 	return &c
 }
 
-// Decisive returns the Quiet status without figures on which neither a decision nor the next leader depends.
+// Decisive returns the Quiet status without figures on which neither a decision nor the next leader depends. Whether any
+// pod is held stays: otherwise tools would say for a while that no pod waits.
 func (s *Status) Decisive() *Status {
 	c := s.Quiet()
 	c.LeftOut = nil
 	if v := c.View; v != nil {
-		v.Usage, v.Held, v.Waits, v.LeftOut = nil, Held{}, nil, nil
+		v.Usage, v.Held, v.Waits, v.LeftOut = nil, Held{Total: min(v.Held.Total, 1)}, nil, nil
 	}
 	return c
 }

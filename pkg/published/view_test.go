@@ -23,6 +23,9 @@ import (
 
 // notPublished has the fields of the gate's inputs that are not published, each with the reason.
 var notPublished = map[string]string{
+	"nodegroups.Group.Usable":            "only Rule.Overflow reads it, for all held pods",
+	"nodegroups.Group.LastArrival":       "only Rule.Overflow reads it; a new leader starts it again",
+	"nodegroups.GroupStatus.AtMaximum":   "only Rule.Overflow reads it, for all held pods",
 	"v1.PoolPriorityArgs.Installation":   "the value of a taint, by which the gate decides nothing",
 	"nodegroups.GroupStatus.Members":     "the group's nodes, of which NodeTemplates has the kinds",
 	"nodegroups.GroupStatus.Seen":        "what NodeTemplates is made from",
@@ -143,6 +146,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Tenant":             "the API: the pod's namespace and its NetworkPolicies",
 		"Request.Snapshot":           "nobody: it is of one scheduling cycle, and the pod's condition says when it was what held the pod",
 		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
+		"Request.Overflow":           "nobody: it depends on all held pods, and the pod's condition says what holds a pod that overflows",
 		"Request.Burst":              "burst",
 		"Request.Share":              "shares",
 		"Request.Starting":           "capacity",
@@ -230,7 +234,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestDecisive: the number of held pods, their waits and what was left out are not urgent. The clocks for the next
+// TestDecisive: how many pods are held, their waits and what was left out are not urgent. The clocks for the next
 // leader are.
 func TestDecisive(t *testing.T) {
 	of := func(clocks map[types.UID]time.Time, change func(*Status)) map[string]string {
@@ -245,6 +249,9 @@ func TestDecisive(t *testing.T) {
 		s.LeftOut, s.View.LeftOut, s.View.Usage = []string{"3 clocks"}, []string{"3 clocks"}, []Usage{{Pods: 1}, {}}
 	})); diff != "" {
 		t.Errorf("figures are decisive:\n%s", diff)
+	}
+	if cmp.Equal(of(nil, same), of(nil, func(s *Status) { s.View.Held.Total = 0 })) {
+		t.Error("that no pod is held any more is not decisive")
 	}
 	if cmp.Equal(of(nil, same), of(map[types.UID]time.Time{"a": now}, same)) {
 		t.Error("clocks are not decisive")

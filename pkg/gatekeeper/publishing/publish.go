@@ -161,6 +161,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	var last contents
 	var written time.Time
+	var again <-chan time.Time // when a change that was not urgent is due
 	problem, backoff := "", flowcontrol.NewBackOff(2*publishInterval, maxPublishInterval)
 	backoff.Clock = p.config.Clock
 	for {
@@ -168,11 +169,16 @@ func (p *Publisher) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.submitted:
+		case <-again:
 		}
+		again = nil
 		state := p.status(p.newest.Load())
 		now := p.config.Clock.Now()
 		data, err := contentsOf(state)
-		if err == nil && now.Sub(written) < data.due(&last) {
+		if wait := data.due(&last) - now.Sub(written); err == nil && wait > 0 {
+			if !maps.Equal(data.all, last.all) {
+				again = p.config.Clock.After(wait)
+			}
 			p.pause(ctx, publishInterval)
 			continue
 		}

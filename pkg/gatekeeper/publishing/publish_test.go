@@ -94,11 +94,13 @@ func TestPublisher(t *testing.T) {
 		t.Errorf("%s at once although only figures changed", <-writes)
 	}
 	fakeClock.Step(figuresInterval)
-	submit(nodegroups.Full, 2, publishInterval)
-	expect("patch")
-	fakeClock.Step(published.Heartbeat)
-	submit(nodegroups.Full, 2, publishInterval)
+	expect("patch") // without a new report
+	submit(nodegroups.Full, 2, published.Heartbeat)
 	expect("patch") // the published state must not grow old
+	for !fakeClock.HasWaiters() {
+		time.Sleep(time.Millisecond)
+	}
+	fakeClock.Step(publishInterval)
 	fail = errors.New("no")
 	submit(nodegroups.Growing, 2, 2*publishInterval)
 	expect("failed")
