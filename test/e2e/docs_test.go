@@ -46,8 +46,8 @@ func TestKindPage(t *testing.T) {
 	})
 	path := must.Get(filepath.Abs(*bin))(t)
 	t.Setenv("PATH", strings.Join([]string{path, filepath.Join(path, "tools"), os.Getenv("PATH")}, string(os.PathListSeparator)))
-	runs := map[int][]string{5: {"", "worker", "worker2"}, 7: {"worker", "worker2", "worker3"}, 8: {"worker", "worker2", "worker3", "worker4"}, 9: {"worker", "worker2", "worker3"}}
-	says := map[int]string{6: "would wait for user"}
+	runs := map[int][]string{5: {"", "worker", "worker2"}, 6: {"worker", "worker2", "worker3"}, 7: {"worker", "worker2", "worker3", "worker4"}, 9: {"worker", "worker2", "worker3"}}
+	says := map[int]string{5: "would wait for user", 8: "Let in because"}
 	for i, command := range commands {
 		if i == 0 {
 			continue
