@@ -12,13 +12,13 @@ import (
 )
 
 // Held pods are requeued in batches, so that new pods get their turn between two batches, and so do their requests at the
-// API server. A batch has as many pods as the scheduler tries in batchTime, as measured with the last batch: at least
-// minBatch and at most maxBatch. The next batch follows when the scheduler has tried all pods of the last batch, but after
-// batchTimeout at the latest. Before, it waits for the bindings of the last batch, at most bindTimeout after the last try:
-// pods may wait longer for volumes, or for the other members of a gang.
+// API server. A batch has as many pods as the scheduler tries and binds in batchTime, as measured with the last batch: at
+// least minBatch and at most maxBatch. The next batch follows when all pods of the last batch are bound or have failed,
+// but bindTimeout after the last try, or batchTimeout after the batch, at the latest: pods may wait longer for volumes, or
+// for the other members of a gang.
 const (
 	firstBatch, minBatch, maxBatch = 25, 10, 1000
-	batchTime, batchTimeout        = 30 * time.Millisecond, time.Second
+	batchTime, batchTimeout        = 50 * time.Millisecond, time.Second
 	bindTimeout                    = 100 * time.Millisecond
 )
 
@@ -38,8 +38,8 @@ type batches struct {
 	untried map[types.UID]bool // the pods of the last batch that no cycle has tried
 	binding map[types.UID]bool // the tried pods of the last batch that neither failed nor are bound
 
-	pods, limit int       // the number of pods in the last batch, and the maximum
-	sent, tried time.Time // when the last batch was requeued, and when one of its pods was last tried
+	pods, limit        int       // the number of pods in the last batch, and the maximum
+	sent, tried, ended time.Time // when the last batch was requeued, and when one of its pods was last tried or ended
 }
 
 // Enqueue makes the pod wait for its batch if the pod is held. how is WhileOpen, Always or Last. If no gate is open for
@@ -83,7 +83,10 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	if now.Before(again) {
 		return nil, again
 	}
-	if tried, took := b.pods-len(b.untried), max(b.tried.Sub(b.sent), time.Millisecond); b.pods > 0 {
+	if len(b.binding) > 0 {
+		b.ended = now
+	}
+	if tried, took := b.pods-len(b.untried), max(b.tried.Sub(b.sent), b.ended.Sub(b.sent), time.Millisecond); b.pods > 0 {
 		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), maxBatch)
 	}
 	b.untried, b.binding = map[types.UID]bool{}, map[types.UID]bool{}
@@ -99,7 +102,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 		}
 		b.sorted = b.sorted[1:]
 	}
-	if b.pods, b.sent, b.tried = len(pods), now, now; b.pods > 0 {
+	if b.pods, b.sent, b.tried, b.ended = len(pods), now, now, now; b.pods > 0 {
 		again = now.Add(batchTimeout)
 	}
 	return pods, again
@@ -124,13 +127,11 @@ func (h *Pods) Ended(uid types.UID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := &h.batches
-	switch {
-	case b.untried[uid]:
-		b.tried = now
-	case !b.binding[uid]:
+	if !b.untried[uid] && !b.binding[uid] {
 		return false
 	}
 	delete(b.untried, uid)
 	delete(b.binding, uid)
+	b.ended = now
 	return len(b.untried)+len(b.binding) == 0
 }

@@ -63,11 +63,10 @@ func TestBatchesAreInOrder(t *testing.T) {
 	}{
 		{added: 50, first: "high0000", last: "high0024", size: firstBatch},
 		{tried: 24, took: 10 * time.Millisecond},
-		{tried: 1, took: 40 * time.Millisecond, first: "high0025", last: "high0039", size: 15}, // 50 ms for 25
-		{tried: 15, took: 5 * time.Millisecond, first: "high0040", last: "low0079", size: 90},
-		{tried: 90, took: 90 * time.Millisecond, first: "low0080", last: "low0109", size: 30},
-		{tried: 30, took: time.Millisecond, first: "low0110", last: "low1009", size: 900},
-		{tried: 900, took: time.Millisecond, first: "low1010", last: "low2009", size: maxBatch},
+		{tried: 1, took: 40 * time.Millisecond, first: "high0025", last: "high0049", size: 25}, // 50 ms for 25
+		{tried: 25, took: 5 * time.Millisecond, first: "low0000", last: "low0249", size: 250},
+		{tried: 250, took: 500 * time.Millisecond, first: "low0250", last: "low0274", size: 25},
+		{tried: 25, took: time.Millisecond, first: "low0275", last: "low1274", size: maxBatch},
 		{tried: 60, took: 600 * time.Millisecond},
 		{added: 55, first: "high0000", last: "high0009", size: minBatch}, // 60 pods were tried in 600 ms, and then none
 	} {
