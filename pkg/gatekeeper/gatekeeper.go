@@ -409,6 +409,9 @@ func (g *Gatekeeper) tried(pod types.UID) {
 // Reserved records that a node is reserved for the pod.
 func (g *Gatekeeper) Reserved(pod types.UID) { g.held.Reserved(pod) }
 
+// Binding records that the pod is being bound.
+func (g *Gatekeeper) Binding(pod types.UID) { g.held.Binding(pod) }
+
 // Release drops the pod's reservation.
 func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 

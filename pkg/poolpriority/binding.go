@@ -45,6 +45,9 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	}
 	pl.mentionKind(klog.FromContext(ctx), pod)
 	pl.warnOfOrder(pod)
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.Binding(pod.UID)
+	}
 	if status := pl.bind(ctx, pod, binding); !status.IsSuccess() {
 		return status
 	}

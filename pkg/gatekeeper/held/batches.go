@@ -7,19 +7,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // Held pods are requeued in batches, so that new pods get their turn between two batches, and so do their requests at the
 // API server. A batch has as many pods as the scheduler tries and binds in batchTime, as measured with the last batch: at
-// least minBatch and at most maxBatch. The next batch follows when all pods of the last batch are bound or have failed,
-// but bindTimeout after the last try, or batchTimeout after the batch, at the latest: pods may wait longer for volumes, or
-// for the other members of a gang.
+// least minBatch and at most maxBatch. The next batch follows when the scheduler has tried all pods of the last batch and
+// binds none of them, but after batchTimeout at the latest. Pods that wait for volumes, or for the other members of a gang,
+// are not being bound yet.
 const (
 	firstBatch, minBatch, maxBatch = 25, 10, 1000
 	batchTime, batchTimeout        = 50 * time.Millisecond, time.Second
-	bindTimeout                    = 100 * time.Millisecond
 )
 
 // WhileOpen, Always and Last are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close
@@ -35,8 +32,9 @@ const (
 type batches struct {
 	added   []turn             // pods that are not in sorted yet
 	sorted  []turn             // only NextBatch uses it; includes pods that no longer wait for their batch
-	untried map[types.UID]bool // the pods of the last batch that no cycle has tried
-	binding map[types.UID]bool // the tried pods of the last batch that neither failed nor are bound
+	last    map[types.UID]bool // the pods of the last batch, except for those that failed or are bound
+	untried map[types.UID]bool // those that no cycle has tried
+	binding map[types.UID]bool // those that are being bound
 
 	pods, limit        int       // the number of pods in the last batch, and the maximum
 	sent, tried, ended time.Time // when the last batch was requeued, and when one of its pods was last tried or ended
@@ -74,22 +72,16 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	slices.SortFunc(b.sorted, inOrder) // without the lock
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch late := b.sent.Add(batchTimeout); {
-	case len(b.untried) > 0:
-		again = late
-	case len(b.binding) > 0:
-		again = nodegroups.Earliest(late, b.tried.Add(bindTimeout))
+	if len(b.untried)+len(b.binding) > 0 {
+		again = b.sent.Add(batchTimeout)
 	}
 	if now.Before(again) {
 		return nil, again
 	}
-	if len(b.binding) > 0 {
-		b.ended = now
-	}
 	if tried, took := b.pods-len(b.untried), max(b.tried.Sub(b.sent), b.ended.Sub(b.sent), time.Millisecond); b.pods > 0 {
 		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), maxBatch)
 	}
-	b.untried, b.binding = map[types.UID]bool{}, map[types.UID]bool{}
+	b.last, b.untried, b.binding = map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
 		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
 			entry.queued, entry.lastCycle = 0, now
@@ -98,7 +90,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 					*at = now
 				}
 			}
-			pods[nameOf(entry.pod)], b.untried[entry.pod.UID] = entry.pod, true
+			pods[nameOf(entry.pod)], b.last[entry.pod.UID], b.untried[entry.pod.UID] = entry.pod, true, true
 		}
 		b.sorted = b.sorted[1:]
 	}
@@ -108,7 +100,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	return pods, again
 }
 
-// Tried records that a scheduling cycle tries the pod. It reports whether the next batch is due earlier because of it.
+// Tried records that a scheduling cycle tries the pod. It reports whether the next batch is due because of it.
 func (h *Pods) Tried(uid types.UID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,8 +109,17 @@ func (h *Pods) Tried(uid types.UID, now time.Time) bool {
 		return false
 	}
 	delete(b.untried, uid)
-	b.binding[uid], b.tried = true, now
-	return len(b.untried) == 0
+	b.tried = now
+	return len(b.untried)+len(b.binding) == 0
+}
+
+// Binding records that the pod is being bound.
+func (h *Pods) Binding(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.batches.last[uid] {
+		h.batches.binding[uid] = true
+	}
 }
 
 // Ended records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. It reports whether the
@@ -127,9 +128,10 @@ func (h *Pods) Ended(uid types.UID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := &h.batches
-	if !b.untried[uid] && !b.binding[uid] {
+	if !b.last[uid] {
 		return false
 	}
+	delete(b.last, uid)
 	delete(b.untried, uid)
 	delete(b.binding, uid)
 	b.ended = now

@@ -89,26 +89,37 @@ func TestBatchesAreInOrder(t *testing.T) {
 	}
 }
 
-// TestBatchWaitsForBindings: the next batch waits until the pods of the last one are bound, but not for long.
+// TestBatchWaitsForBindings: the next batch waits while pods of the last one are being bound, and not for others.
 func TestBatchWaitsForBindings(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	h := New()
-	for i := range firstBatch + 1 {
-		h.Add(pod(fmt.Sprintf("p%02d", i)), "", closed, nil, now)
-	}
-	h.decide(opens, now)
-	first := strings.Fields(h.batch(now))
-	for _, name := range first {
-		h.Tried(types.UID(name), now)
-	}
-	for _, name := range first[1:] {
-		h.Ended(types.UID(name), now)
-	}
-	if got := h.batch(now.Add(bindTimeout - 1)); got != "" {
-		t.Errorf("%s is requeued before %s is bound", got, first[0])
-	}
-	if got := h.batch(now.Add(bindTimeout)); got == "" {
-		t.Error("the second batch still waits for a binding")
+	for name, tc := range map[string]struct {
+		binds, ends bool
+		after       time.Duration
+		want        bool
+	}{
+		"it waits for a volume":  {false, false, 0, true},
+		"it is being bound":      {true, false, batchTimeout - 1, false},
+		"its binding takes long": {true, false, batchTimeout, true},
+		"it is bound":            {true, true, 0, true},
+	} {
+		h := New()
+		for i := range firstBatch + 1 {
+			h.Add(pod(fmt.Sprintf("p%02d", i)), "", closed, nil, now)
+		}
+		h.decide(opens, now)
+		first := strings.Fields(h.batch(now))
+		for _, name := range first {
+			h.Tried(types.UID(name), now)
+		}
+		if tc.binds {
+			h.Binding(types.UID(first[0]))
+		}
+		if tc.ends {
+			h.Ended(types.UID(first[0]), now)
+		}
+		if got := h.batch(now.Add(tc.after)); (got != "") != tc.want {
+			t.Errorf("%s: the next batch has %q", name, got)
+		}
 	}
 }
 
