@@ -141,6 +141,9 @@ func TestLintWorkloads(t *testing.T) {
 	after := plain("", "lint")
 	ofFile := plain("", "lint", "-f", files)
 	local := plain(string(must.ReadFile(t, files)), "lint", "-f", "-", "--local")
+	if got := plain("args: {pools: []}", "lint", "-f", "-", "--local"); !strings.Contains(got, "helm template") {
+		t.Errorf("of the chart's values, it says %q", got)
+	}
 	s.forbid("get /api/v1/serviceaccounts", "get /api/v1/nodes")
 	some := plain("", "lint", "-f", files)
 	s.forbid("get /apis/batch/v1/jobs")

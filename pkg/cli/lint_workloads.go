@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -50,6 +51,13 @@ func (l *linter) parse(data []byte) error {
 		return err
 	}
 	if config == nil {
+		values := struct {
+			Kind string
+			Args map[string]any
+		}{}
+		if yaml.Unmarshal(data, &values) == nil && values.Kind == "" && values.Args != nil {
+			return errors.New("these are values of the chart: give the output of helm template --values with this file")
+		}
 		l.files, _, err = l.readWorkloadsFrom(data)
 		if err == nil && len(l.files) == 0 {
 			err = errors.New("it has no configuration, no pod, and nothing that creates pods")

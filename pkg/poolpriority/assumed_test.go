@@ -38,8 +38,8 @@ func TestAssumedPodNotBound(t *testing.T) {
 		{name: "bound", early: true},
 		{name: "refused", early: true, refuses: true, refused: true},
 		{name: "refused, and the system pool is next", others: []*v1.Node{systemNode("system").Obj()}, early: true, refuses: true, refused: true},
-		{name: "being bound", delay: moment, waits: moment / 2},
-		{name: "being refused", delay: moment, refuses: true, refused: true, waits: moment / 2},
+		{name: "being bound", delay: moment, waits: moment},
+		{name: "being refused", delay: moment, refuses: true, refused: true, waits: moment},
 		{name: "waits for a volume", never: true, waits: settleLimit},
 		{name: "being refused, of no use to second", selector: selects, delay: moment, refuses: true},
 	} {
@@ -52,14 +52,14 @@ func TestAssumedPodNotBound(t *testing.T) {
 			}
 			second := h.binding("second", tc.selector, worse)
 			h.slow("first", tc.delay, tc.refuses)
-			switch {
-			case tc.early:
+			if tc.early {
 				first()
-			case !tc.never:
+			}
+			began := time.Now() // of what second waits for
+			if !tc.early && !tc.never {
 				go first()
 				time.Sleep(moment / 4)
 			}
-			began := time.Now()
 			status := second()
 			if refused := errors.Is(status.AsError(), errBetterNode); refused != tc.refused || status.IsSuccess() == tc.refused {
 				t.Fatalf("status %v, want it refused: %t", status.AsError(), tc.refused)

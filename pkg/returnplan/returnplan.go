@@ -170,8 +170,8 @@ type workload struct {
 	failures  int // evictions in a row that did not help
 	refusals  int // evictions in a row that were refused
 	notBefore time.Time
-	// helped is when the last eviction was made that helped; zero if none did. Until calm, pods that were created later stay.
-	// waves counts in how many groups of pods, each created after the group before had been returned, evictions helped.
+	// waves counts the groups of pods of which an eviction helped. A group has the pods that were created after helped, which
+	// is when the first pod of the group before was evicted; zero for the first group. Until calm, the next group stays.
 	helped, calm time.Time
 	waves        int
 }
@@ -369,8 +369,6 @@ func (w *workload) succeed(e evicted, now time.Time) {
 	if e.created.After(w.helped) {
 		w.calm = now.Add(backoff.Pause(calmAfter*e.pause, w.waves, maxPause))
 		w.waves++
-	}
-	if e.at.After(w.helped) {
 		w.helped = e.at
 	}
 }
