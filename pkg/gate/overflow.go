@@ -6,8 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
@@ -23,8 +26,8 @@ const maxSizes = 100
 type Queued struct {
 	Pod *corev1.Pod
 	*Assessment
-	// Counts is set if the pod waits for a node, and takes any node of the groups that it can use if its requests fit.
-	// This must not depend on other pods, on volumes, on resource claims, on a gang or on host ports.
+	// Counts is set if the pod waits for a node, and if it does not depend on other pods, on volumes, on resource claims or
+	// on a gang which nodes it can use.
 	Counts bool
 }
 
@@ -41,6 +44,7 @@ func (r *Rule) Overflow(queue []Queued, view *nodegroups.View, now time.Time) (p
 		full bool // then it is also full for the next pods of the class, because full pods take no room
 	}
 	pods = map[types.UID]bool{}
+	repelled := repelledBy(queue)
 	classes, competitions := map[*Assessment]*class{}, map[string]*competition{}
 	for _, p := range queue {
 		c, known := classes[p.Assessment]
@@ -65,11 +69,34 @@ func (r *Rule) Overflow(queue []Queued, view *nodegroups.View, now time.Time) (p
 		}
 		if c.full = c.full || c.isFull(c.size); c.full {
 			pods[p.Pod.UID] = true
-		} else if p.Counts {
+		} else if p.Counts && !aci.HasHostPorts(p.Pod) && !repelled(p.Pod) {
 			c.take(c.size)
 		}
 	}
 	return pods, next
+}
+
+// repelledBy returns a function that reports whether a required anti-affinity of a pod in the queue may keep the pod from
+// a node. It takes each anti-affinity for one of all namespaces.
+func repelledBy(queue []Queued) func(pod *corev1.Pod) bool {
+	selectors := map[string]labels.Selector{}
+	for i := range queue {
+		if a := queue[i].Pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+			for _, term := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+				if selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector); err == nil {
+					selectors[selector.String()] = selector
+				}
+			}
+		}
+	}
+	return func(pod *corev1.Pod) bool {
+		for _, selector := range selectors {
+			if selector.Matches(labels.Set(pod.Labels)) {
+				return true
+			}
+		}
+		return false
+	}
 }
 
 // upcoming returns the nodes that the pods of the Assessment can use and that are not usable yet, and a key of the node

@@ -107,6 +107,33 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// TestOverflowCounts: which pods before a pod take room on the upcoming node, which has room for one.
+func TestOverflowCounts(t *testing.T) {
+	repels := func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: corev1.LabelHostname, LabelSelector: matching("app", "web")}}}}
+	}
+	for _, tc := range []struct {
+		name          string
+		first, second func(*corev1.Pod)
+		want          bool
+	}{
+		{"a plain pod", func(*corev1.Pod) {}, func(*corev1.Pod) {}, true},
+		{"a pod with a host port", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}} }, func(*corev1.Pod) {}, false},
+		{"a pod that another repels", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }, repels, false},
+		{"a pod beside one that repels others", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }, repels, true},
+	} {
+		r := rule(t, nil)
+		view := &nodegroups.View{Pools: []nodegroups.Pool{of(ordered(1, "1")), of(maxed(0)), {}}}
+		queue := queueOf(r, view, "1", "1")
+		tc.first(queue[0].Pod)
+		tc.second(queue[1].Pod)
+		if found, _ := r.Overflow(queue, view, now); found["1"] != tc.want {
+			t.Errorf("%s: the next pod overflows %v, want %v", tc.name, found["1"], tc.want)
+		}
+	}
+}
+
 // TestOverflowOpens: only with whileGrowing: Overflow, and only without another reason to wait, the gate opens for a pod
 // that overflows.
 func TestOverflowOpens(t *testing.T) {

@@ -5,14 +5,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
@@ -250,40 +247,17 @@ func (g *Gatekeeper) findFull(rule *gate.Rule, view *nodegroups.View, onlyNew bo
 		return found.pods, nodegroups.Earliest(found.next, found.at.Add(fullInterval))
 	}
 	pods, again := g.held.Queue(now)
-	repelled := repelledBy(pods)
 	queue := make([]gate.Queued, len(pods))
 	for i := range pods {
 		h := &pods[i]
 		request := gate.Request{Pod: h.Pod, AzureFiles: g.volumes.AzureFiles(h.Pod)}
-		queue[i] = gate.Queued{Pod: h.Pod, Assessment: assess(h.ViewKey, &request), Counts: h.Waits && h.AutoscalerKey != "" && !aci.HasHostPorts(h.Pod) && !repelled(h.Pod)}
+		queue[i] = gate.Queued{Pod: h.Pod, Assessment: assess(h.ViewKey, &request), Counts: h.Waits && h.AutoscalerKey != ""}
 	}
 	found := &full{view: view, at: now}
 	found.pods, found.next = rule.Overflow(queue, view, now)
 	found.next = nodegroups.Earliest(found.next, again)
 	g.full.Store(found)
 	return found.pods, found.next
-}
-
-// repelledBy returns a function that reports whether a required anti-affinity of a pod in the queue may match the pod.
-func repelledBy(queue []held.Queued) func(pod *v1.Pod) bool {
-	selectors := map[string]labels.Selector{}
-	for i := range queue {
-		if a := queue[i].Pod.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-			for _, term := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-				if selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector); err == nil { // in any namespace
-					selectors[selector.String()] = selector
-				}
-			}
-		}
-	}
-	return func(pod *v1.Pod) bool {
-		for _, selector := range selectors {
-			if selector.Matches(labels.Set(pod.Labels)) {
-				return true
-			}
-		}
-		return false
-	}
 }
 
 // requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
