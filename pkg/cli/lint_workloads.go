@@ -23,6 +23,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacitybuffer"
 	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lint"
@@ -168,9 +169,18 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 			l.canPull[accounts.Items[i].Namespace+"/"+accounts.Items[i].Name] = len(accounts.Items[i].ImagePullSecrets) > 0
 		}
 	}
+	buffers, err := capacitybuffer.List(ctx, c.client.CoreV1().RESTClient())
+	if err != nil {
+		l.skip("CapacityBuffers", err)
+	}
 	l.addWorkloads(f.found)
 	for i := range l.Workloads {
 		w := &l.Workloads[i]
+		for k := range buffers {
+			if of := buffers[k].Spec.ScalableRef; of != nil && of.Kind == w.Kind && of.Name == w.Name && buffers[k].Namespace == w.Namespace {
+				w.Buffer = buffers[k].Name
+			}
+		}
 		for k := range f.found[i].pods {
 			l.count(w, &f.found[i].pods[k], c.now())
 		}

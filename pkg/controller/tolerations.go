@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,12 +106,13 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, nil
 }
 
-// missing returns the burst pool's tolerations that the pod lacks for its node's taints and for the gate taint. The
+// missing returns the burst pool's tolerations that the pod lacks for its node's taints and for the gate taint, unless
+// burst.addTolerations is false. The
 // node may get the gate taint later. If the pod tolerates a taint in another form, such as {operator: Exists}, missing
 // returns no toleration for that taint.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
-	if !r.Pools.IsBurst(i) {
+	if !r.Pools.IsBurst(i) || !ptr.Deref(r.Pools.At(i).Burst.AddTolerations, true) {
 		return nil
 	}
 	var missing []corev1.Toleration

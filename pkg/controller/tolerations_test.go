@@ -85,6 +85,18 @@ func TestTolerations(t *testing.T) {
 	}
 }
 
+// TestNoTolerationsAdded: in a pool with addTolerations: false, pods keep their tolerations.
+func TestNoTolerationsAdded(t *testing.T) {
+	list := pools(t)
+	for i := range list.Burst() {
+		list.At(i).Burst.AddTolerations = new(bool)
+	}
+	r := &Tolerations{Pools: list}
+	if missing := r.missing(&corev1.Pod{}, node("virtual", map[string]string{"type": "virtual-kubelet"}, provider)); len(missing) > 0 {
+		t.Errorf("added %v", missing)
+	}
+}
+
 // TestPodsOfATaintedNode: if the taints of a burst node change, the pods that run on it are reconciled.
 func TestPodsOfATaintedNode(t *testing.T) {
 	of := func(name, node string, status corev1.PodStatus) *corev1.Pod {

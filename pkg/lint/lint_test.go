@@ -142,6 +142,9 @@ func TestCheck(t *testing.T) {
 		{name: "placeholders that the autoscaler ignores", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Expendable = true, 2 }),
 			want: "ExpendablePriority Warning Deployment shop/web", says: "2 of its pod(s)"},
 		{name: "such placeholders without a cluster autoscaler", source: static, facts: with(func(w *Workload) { w.Ours, w.Expendable = true, 2 })},
+		{name: "a buffer of burst pods", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Buffer = true, "spare" }), want: "BufferCopiesBurstPods Warning Deployment shop/web", says: "CapacityBuffer spare"},
+		{name: "a buffer of burst pods with Karpenter", source: static, facts: with(func(w *Workload) { w.Ours, w.Buffer = true, "spare" })},
+		{name: "a buffer of burst pods without added tolerations", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.AddTolerations = ptr.To(false) }, facts: with(func(w *Workload) { w.Ours, w.Buffer = true, "spare" })},
 		{name: "a privileged pod", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.CannotBurst = true, "Privileged, it is privileged" }), want: "CannotBurst Info Deployment shop/web", says: "always wait for a VM: Privileged"},
 		{name: "a NetworkPolicy", source: autoscaler, facts: with(func(w *Workload) {
 			w.Ours, w.Pods, w.Lost = true, 3, gate.Lost{configv1.LossNetworkPolicy: "the NetworkPolicy deny"}

@@ -10,6 +10,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -39,6 +40,8 @@ type Workload struct {
 	Lost gate.Lost
 	// Unauthorized is an image of Azure Container Registry that the pods have no pull secret for; empty if there is none.
 	Unauthorized string
+	// Buffer is the name of a CapacityBuffer that names the workload by scalableRef; empty if there is none.
+	Buffer string
 }
 
 func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
@@ -62,11 +65,7 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	if _, known := f.Pools.OrderOf(w.Template.Annotations); !known && w.Ours && f.Pools.Len() > 0 {
 		add("UnknownOrder", Warning, object, "docs/configuration.md#orders", "correct the annotation "+pool.OrderAnnotation, "its pods do not burst: the configuration has no order %.63q", w.Template.Annotations[pool.OrderAnnotation])
 	}
-	scaled := false
-	for i := range f.Pools.Len() {
-		scaled = scaled || f.Pools.At(i).ClusterAutoscaler != nil
-	}
-	if w.Ours && w.Expendable > 0 && scaled {
+	if w.Ours && w.Expendable > 0 && f.autoscaled() {
 		add("ExpendablePriority", Warning, object, "docs/costs.md#headroom", "give the pods a priority from -10 to -1",
 			"%d of its pod(s) have a priority below -10, so the cluster autoscaler adds no VM for them: if they are placeholders, it does not replace the room that others took", w.Expendable)
 	}
@@ -92,6 +91,16 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	}
 }
 
+// autoscaled reports whether the cluster autoscaler grows a pool.
+func (f *Facts) autoscaled() bool {
+	for i := range f.Pools.Len() {
+		if f.Pools.At(i).ClusterAutoscaler != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // checkOurs checks a workload of this scheduler.
 func (f *Facts) checkOurs(w *Workload, add adder) {
 	if !f.Pools.HasBurst() {
@@ -109,6 +118,10 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 				pods = fmt.Sprintf("its %d pod(s)", w.Pods)
 			}
 			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, %s run without %s", p.Name, pods, strings.Join(lost, " and "))
+		}
+		if w.Buffer != "" && f.autoscaled() && ptr.Deref(p.Burst.AddTolerations, true) {
+			add("BufferCopiesBurstPods", Warning, w.String(), "docs/costs.md#headroom", "name a PodTemplate in the CapacityBuffer by podTemplateRef, or set burst.addTolerations: false in pool "+p.Name,
+				"CapacityBuffer %s names it by scalableRef. When its newest pod runs in pool %s, the cluster autoscaler copies that pod's tolerations, and keeps no VM for the buffer", w.Buffer, p.Name)
 		}
 		if p.OnACI() && w.Unauthorized != "" && !f.IsV2(i) { // virtual nodes v2 may pull by a managed identity
 			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",

@@ -203,15 +203,16 @@ func NewPlanner(rules []*Rules) *Planner {
 }
 
 // Round returns the pods to evict from the pool with the index b at the time now, and those that would be evicted if this
-// did not harm their workloads. pods has all pods of this pool that may be returned. room reserves capacity
-// for a pod on a node until the round is over. If no node has capacity, room returns false.
-func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (evict, harmful []Pod) {
+// did no harm. pods has all pods of this pool that may be returned. room reserves capacity
+// for a pod on a node until the round is over. If no node has capacity, room returns false. It also returns whom the pod
+// would harm on that node, or "".
+func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) (fits bool, harm string)) (evict, harmful []Pod) {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
 		return cmp.Or(first(a.Harm == "", b.Harm == ""), first(a.Stuck, b.Stuck), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	since := map[types.UID]time.Time{}
-	full := map[types.UID]bool{} // owners for whose pods no node has capacity
+	full := map[types.UID]bool{} // owners for whose pods no node has capacity, or only capacity that others want
 	kept := map[types.UID]int{}  // pods with reserved capacity, by workload
 	away := map[types.UID]int{}  // pods chosen in this round, by workload
 	for _, pod := range pods {
@@ -231,10 +232,12 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) (
 		if full[pod.Owner] || w != nil && now.Before(w.notBefore) || kept[pod.Workload] >= max(maxRoomsOfOne, plan.rules.PerWorkload) {
 			continue
 		}
-		if !room(pod) {
-			full[pod.Owner] = pod.Alike
+		fits, harm := room(pod)
+		full[pod.Owner] = pod.Alike && (!fits || harm != "")
+		if !fits {
 			continue
 		}
+		pod.Harm = cmp.Or(pod.Harm, harm)
 		kept[pod.Workload]++
 		since[pod.UID] = now
 		if before, ok := plan.since[pod.UID]; ok {

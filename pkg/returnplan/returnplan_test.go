@@ -92,7 +92,7 @@ func (s *script) next(pods ...Pod) (chosen []types.UID, failed []string) {
 		}
 	}
 	left := s.free
-	evict, _ := s.Round(s.now, 0, pods, func(Pod) bool { left--; return left >= 0 })
+	evict, _ := s.Round(s.now, 0, pods, func(Pod) (bool, string) { left--; return left >= 0, "" })
 	for _, pod := range evict {
 		chosen = append(chosen, pod.UID)
 	}
@@ -243,7 +243,7 @@ func TestOwners(t *testing.T) {
 		for i := range 5 {
 			pods = append(pods, Pod{UID: types.UID(fmt.Sprint(i)), Owner: "o", Workload: "o", Alike: alike})
 		}
-		p.Round(start, 0, pods, func(Pod) bool { asked++; return false })
+		p.Round(start, 0, pods, func(Pod) (bool, string) { asked++; return false, "" })
 		if want := map[bool]int{true: 1, false: 5}[alike]; asked != want {
 			t.Errorf("alike: %t: asked %d times, want %d", alike, asked, want)
 		}
@@ -256,7 +256,7 @@ func TestRefused(t *testing.T) {
 	p := NewPlanner([]*Rules{&r})
 	blocked := Pod{UID: "blocked", Created: start.Add(-time.Hour), Owner: "a", Workload: "a"}
 	other := Pod{UID: "other", Created: start, Owner: "b", Workload: "b"}
-	yes := func(Pod) bool { return true }
+	yes := func(Pod) (bool, string) { return true, "" }
 	p.Round(start, 0, []Pod{blocked, other}, yes)
 	now := start.Add(time.Minute)
 	if got, _ := p.Round(now, 0, []Pod{blocked, other}, yes); len(got) != 1 || got[0].UID != "blocked" {
@@ -375,7 +375,7 @@ func TestNoPingPong(t *testing.T) {
 			p.Arrive(now, members)
 			left := m.free()
 			on := map[types.UID]int{}
-			evict, _ := p.Round(now, 0, candidates, func(Pod) bool { left--; return left >= 0 })
+			evict, _ := p.Round(now, 0, candidates, func(Pod) (bool, string) { left--; return left >= 0, "" })
 			for _, pod := range evict {
 				if m.roomFrom.IsZero() || now.Sub(m.roomFrom) < rules.StableFor {
 					t.Fatalf("day %d, %v: a pod was chosen although there has been room since %v only", day, now, m.roomFrom)
@@ -464,7 +464,7 @@ func TestHarmful(t *testing.T) {
 	other := Pod{UID: "other", Created: start, Owner: "b", Workload: "b"}
 	round := func(after time.Duration, pods ...Pod) (evict, harmful []Pod) {
 		free := room
-		return p.Round(start.Add(after), 0, pods, func(Pod) bool { free--; return free >= 0 })
+		return p.Round(start.Add(after), 0, pods, func(Pod) (bool, string) { free--; return free >= 0, "" })
 	}
 	room = 1
 	round(0, harmful, other)

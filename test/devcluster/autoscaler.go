@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -43,6 +44,9 @@ type AutoscalerOptions struct {
 	// SizeCache is how long the autoscaler caches the target sizes of the node groups. The default is 0; on Azure, it
 	// is up to a minute.
 	SizeCache time.Duration
+	// Buffers turns CapacityBuffers on (--capacity-buffer-controller-enabled and --capacity-buffer-pod-injection-enabled).
+	// The cluster needs their CRD.
+	Buffers bool
 }
 
 func (o *AutoscalerOptions) setDefaults() {
@@ -72,6 +76,7 @@ func (o *AutoscalerOptions) flags() autoscaler.Options {
 type Autoscaler struct {
 	options AutoscalerOptions
 	client  kubernetes.Interface
+	dynamic dynamic.Interface
 	pools   []*PoolManager
 
 	// Each Start makes the following fields anew.
@@ -97,7 +102,11 @@ func newAutoscaler(config *rest.Config, options AutoscalerOptions, pools []*Pool
 	if err != nil {
 		return nil, fmt.Errorf("making the autoscaler's client: %w", err)
 	}
-	return &Autoscaler{options: options, client: client, pools: pools}, nil
+	dynamic, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the autoscaler's dynamic client: %w", err)
+	}
+	return &Autoscaler{options: options, client: client, dynamic: dynamic, pools: pools}, nil
 }
 
 // Start runs the autoscaler until Stop or Kill. Like the real autoscaler, it first writes the status Initializing.
@@ -196,6 +205,9 @@ func (a *Autoscaler) run(ctx context.Context, done chan<- struct{}) {
 func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	begun := time.Now()
 	world, err := a.world(begun)
+	if err == nil && a.options.Buffers {
+		world.Buffers, err = a.bufferPods(ctx)
+	}
 	if err != nil {
 		return false, err
 	}

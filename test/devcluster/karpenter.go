@@ -58,7 +58,7 @@ func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Pr
 	}
 	p, err := StartProcess("karpenter", filepath.Join(c.options.BinDir, "karpenter"), c.options.Dir, []string{
 		"KUBECONFIG=" + c.KubeConfig(), "SYSTEM_NAMESPACE=" + metav1.NamespaceSystem, "LEADER_ELECTION_NAMESPACE=" + metav1.NamespaceSystem,
-		"METRICS_PORT=0", "HEALTH_PROBE_PORT=0", "INSTANCE_TYPES_FILE_PATH=" + typesFile, "LOG_LEVEL=debug",
+		"METRICS_PORT=0", "HEALTH_PROBE_PORT=0", "INSTANCE_TYPES_FILE_PATH=" + typesFile, "LOG_LEVEL=debug", "FEATURE_GATES=CapacityBuffer=true",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w (make karpenter builds it)", err)

@@ -13,7 +13,7 @@ var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
 	Name:      "return_evictions_total",
 	Help: "Returns of pods to better pools, by result: landed (the replacement runs in a better pool); not_landed (it does not, or there is none); " +
-		"refused (the pod could not be evicted); harmful (the eviction would have harmed the workload).",
+		"refused (the pod could not be evicted); harmful (the eviction would have harmed the workload or a CapacityBuffer).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ import (
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/clock"
 
+	"poolpriority.dev/scheduler/pkg/capacitybuffer"
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -71,6 +73,8 @@ type Returner struct {
 	away        map[types.UID]move   // evicted pods whose replacements may not be bound yet
 	notes       map[types.UID]string // values of BackoffAnnotation to write, by pod
 	told        map[types.UID]string // why each pod was not evicted, as an event says
+	listBuffers func(context.Context) ([]capacitybuffer.Buffer, error)
+	forbidden   sync.Once // logs that it is forbidden to read CapacityBuffers
 }
 
 // Wanted reports whether any pool has Return enabled.
@@ -102,6 +106,9 @@ func (r *Returner) Start(ctx context.Context) error {
 	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
 		logger.Error(err, "Pods are not returned to better pools, because the setup failed. Check whether the scheduler starts with this configuration")
 		return nil
+	}
+	r.listBuffers = func(ctx context.Context) ([]capacitybuffer.Buffer, error) {
+		return capacitybuffer.List(ctx, client.CoreV1().RESTClient())
 	}
 	factory.Start(ctx.Done())
 	if err := synced(ctx, factory); err != nil {
@@ -171,7 +178,11 @@ func (r *Returner) round(ctx context.Context) {
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
-		if err := r.seats.begin(slices.Collect(maps.Values(r.away))); err != nil {
+		err := r.seats.begin(slices.Collect(maps.Values(r.away)))
+		if err == nil {
+			err = r.leaveBuffers(ctx)
+		}
+		if err != nil {
 			logger.Error(err, "Pods are not returned to better pools in this round")
 			return
 		}
@@ -182,15 +193,17 @@ func (r *Returner) round(ctx context.Context) {
 			continue
 		}
 		found := map[types.UID]*move{}
-		room := func(p returnplan.Pod) bool {
+		room := func(p returnplan.Pod) (bool, string) {
 			pod := world.pods[p.UID]
-			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "")
+			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "", !p.Stuck)
 			if err != nil {
 				logger.Error(err, "The search for capacity in better pools failed", "pod", klog.KObj(pod))
-				return false
+				return false, ""
 			}
-			found[p.UID] = m
-			return m != nil
+			if found[p.UID] = m; m != nil && m.wanted {
+				return true, harmToBuffers
+			}
+			return m != nil, ""
 		}
 		evict, harmful := r.planner.Round(began, i, world.candidates[i], room)
 		for _, p := range harmful {

@@ -1,6 +1,7 @@
 package returner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,12 +26,14 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacitybuffer"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/must"
@@ -469,4 +472,71 @@ func TestBetterPool(t *testing.T) {
 	}
 	c.expect("to one that stays", c.after(2*time.Minute), "old")
 	c.expect("after minAge", c.after(time.Hour), "young")
+}
+
+// TestBuffers: a started pod leaves the room that CapacityBuffers want, on the nodes that the scheduler may choose for it.
+// Pods that have not started do not.
+func TestBuffers(t *testing.T) {
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "spare", Namespace: "default"}, Template: corev1.PodTemplateSpec{
+		Spec: st.MakePod().Req(map[corev1.ResourceName]string{"cpu": "4", "memory": "1Gi"}).Obj().Spec}}
+	const ready = `"conditions": [{"type": "ReadyForProvisioning", "status": "True"}]`
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.DeploymentSpec{Template: template.Template}}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.StatefulSetSpec{Template: template.Template}}
+	one := `{"podTemplateRef": {"name": "spare"}, "replicas": 1, ` + ready + `}`
+	packs := func(c *cluster) { // pods go to the fullest node
+		fit := schedconfigv1.NodeResourcesFitArgs{ScoringStrategy: &schedconfigv1.ScoringStrategy{Type: schedconfigv1.MostAllocated, Resources: []schedconfigv1.ResourceSpec{{Name: "cpu", Weight: 1}}}}
+		c.Profile.PluginConfig = slices.DeleteFunc(c.Profile.PluginConfig, func(p schedconfigv1.PluginConfig) bool { return p.Name == "NodeResourcesFit" })
+		c.Profile.PluginConfig = append(c.Profile.PluginConfig, schedconfigv1.PluginConfig{Name: "NodeResourcesFit", Args: runtime.RawExtension{Object: &fit}})
+	}
+	loaded := pod("busy", 3).Node("user-1").Req(map[corev1.ResourceName]string{"cpu": "5"}).Obj()
+	loaded.OwnerReferences = nil
+	for name, tc := range map[string]struct {
+		spec, status string
+		nodes        []*st.NodeWrapper
+		stuck        bool
+		change       func(*cluster)
+		want         []string
+	}{
+		"no room besides the buffer's":     {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4")}},
+		"room for one besides it":          {status: one, nodes: []*st.NodeWrapper{node("user", "user", "5")}, want: []string{"a"}},
+		"the buffer fits elsewhere":        {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4"), node("system", "system", "4")}, want: []string{"a", "b"}},
+		"no room for the buffer":           {status: one, nodes: []*st.NodeWrapper{node("user", "user", "3")}, want: []string{"a", "b"}},
+		"the emptier node is the buffer's": {status: one, nodes: []*st.NodeWrapper{node("user-1", "user", "8"), node("user-2", "user", "4")}},
+		"the fuller node is not":           {status: one, nodes: []*st.NodeWrapper{node("user-1", "user", "8"), node("user-2", "user", "4")}, change: packs, want: []string{"a", "b"}},
+		"a better pool's room is wanted":   {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4"), node("system", "system", "3")}},
+		"pods that have not started":       {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4")}, stuck: true, want: []string{"a", "b"}},
+		"two of four":                      {status: strings.Replace(one, ": 1,", ": 2,", 1), nodes: []*st.NodeWrapper{node("user", "user", "9")}, want: []string{"a"}},
+		"not ready":                        {status: strings.Replace(one, "True", "False", 1), nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
+		"of suspended nodes":               {status: strings.Replace(one, `"replicas"`, `"provisioningStrategy": "buffer.gke.io/standby-capacity", "replicas"`, 1), nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
+		"without its template":             {status: strings.Replace(one, "spare", "other", 1), nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
+		"of a Deployment, by Karpenter":    {spec: `{"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}`, status: `{"replicas": 1, ` + ready + `}`, nodes: []*st.NodeWrapper{node("user", "user", "4")}},
+		"of a StatefulSet, by Karpenter":   {spec: `{"scalableRef": {"apiGroup": "apps", "kind": "StatefulSet", "name": "web"}}`, status: `{"replicas": 1, ` + ready + `}`, nodes: []*st.NodeWrapper{node("user", "user", "4")}},
+		"of a kind that is not known":      {spec: `{"scalableRef": {"apiGroup": "x", "kind": "Rollout", "name": "web"}}`, status: `{"replicas": 1, ` + ready + `}`, nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []runtime.Object{virtual(), template, deployment, set, loaded}
+			for i, name := range []string{"a", "b"} {
+				p := pod(name, 3-i)
+				if !tc.stuck {
+					p.Phase(corev1.PodRunning)
+				}
+				objects = append(objects, p.Obj())
+			}
+			for _, n := range tc.nodes {
+				objects = append(objects, n.Obj())
+			}
+			c := newCluster(t, objects...)
+			if tc.change != nil {
+				tc.change(c)
+				factory := newInformers(c.client)
+				must.NoError(t, c.setUp(c.ctx, c.client, factory, c.clock))
+				factory.Start(c.ctx.Done())
+				must.NoError(t, synced(c.ctx, factory))
+			}
+			c.listBuffers = func(context.Context) ([]capacitybuffer.Buffer, error) {
+				return capacitybuffer.Parse([]byte(`{"items": [{"metadata": {"name": "spare", "namespace": "default", "uid": "spare"}, "spec": ` + cmp.Or(tc.spec, "{}") + `, "status": ` + tc.status + `}]}`))
+			}
+			c.expect("the evictions", c.after(2*time.Minute), tc.want...)
+		})
+	}
 }

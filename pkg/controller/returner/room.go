@@ -49,6 +49,7 @@ type rooms struct {
 	nodes     []fwk.NodeInfo
 	ranks     []pool.Rank             // of nodes
 	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
+	buffers   []*buffer
 }
 
 // snapshot is the lister from which the framework reads. Each round replaces its SharedLister.
@@ -59,6 +60,8 @@ type move struct {
 	pod  fwk.PodInfo
 	from fwk.NodeInfo // nil: the pod has left its node
 	to   string
+	// wanted is set if the pod would take room that a CapacityBuffer wants. No capacity is reserved then.
+	wanted bool
 }
 
 // newInformers returns informers that keep neither finished pods nor managed fields.
@@ -190,7 +193,7 @@ func (r *rooms) begin(away []move) error {
 	if err != nil {
 		return fmt.Errorf("listing the nodes of the snapshot: %w", err)
 	}
-	r.moved, r.kept = nil, map[string]fwk.NodeInfo{}
+	r.moved, r.kept, r.buffers = nil, map[string]fwk.NodeInfo{}, nil
 	for _, m := range away {
 		r.keep(m)
 	}
@@ -231,8 +234,8 @@ func (r *rooms) keep(m move) {
 
 // find returns the move of the pod to the best node on which the pod fits, and that is better than its own. If keep is set, it
 // reserves capacity on that node until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
-// the pod's replacement will not have them.
-func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration, keep bool) (*move, error) {
+// the pod's replacement will not have them. With spare, the pod leaves the room that CapacityBuffers want.
+func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration, keep, spare bool) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
 		return nil, nil //nolint:nilerr // the node no longer exists and the pod will be deleted, or the pod has resource claims
@@ -266,7 +269,12 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 	}
 	m := move{pod: info, from: from, to: to}
-	if keep {
+	if spare && len(r.buffers) > 0 {
+		if m.wanted, err = r.isWanted(ctx, state, &m, result); err != nil {
+			return nil, err
+		}
+	}
+	if keep && !m.wanted {
 		r.keep(m)
 	}
 	return &m, nil
@@ -300,27 +308,35 @@ func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arrivin
 	rank, _ := r.pools.RankOf(from.Labels)
 	below := order.PlaceOf(rank)
 	for i, node := range r.nodes {
-		place, name := order.PlaceOf(r.ranks[i]), node.Node().Name
-		if place >= below {
-			continue
-		}
-		if !allowed.AllNodes() && !allowed.NodeNames.Has(name) {
-			continue
-		}
-		if kept, ok := r.kept[name]; ok {
-			node = kept
-		}
-		if tooLarge(requests, node) {
-			continue
-		}
-		status := r.framework.RunFilterPlugins(ctx, state, arriving, node)
-		if status.IsSuccess() {
-			best, below = name, place
-		} else if !status.IsRejected() {
-			return "", status.AsError()
+		if place := order.PlaceOf(r.ranks[i]); place < below {
+			if fits, err := r.fits(ctx, state, arriving, requests, allowed, r.latest(node)); err != nil {
+				return "", err
+			} else if fits {
+				best, below = node.Node().Name, place
+			}
 		}
 	}
 	return best, nil
+}
+
+// latest returns the node with the pods of moved.
+func (r *rooms) latest(node fwk.NodeInfo) fwk.NodeInfo {
+	if kept, ok := r.kept[node.Node().Name]; ok {
+		return kept
+	}
+	return node
+}
+
+// fits reports whether the node passes all Filter plugins. requests are the pod's.
+func (r *rooms) fits(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, requests corev1.ResourceList, allowed *fwk.PreFilterResult, node fwk.NodeInfo) (bool, error) {
+	if !allowed.AllNodes() && !allowed.NodeNames.Has(node.Node().Name) || tooLarge(requests, node) {
+		return false, nil
+	}
+	status := r.framework.RunFilterPlugins(ctx, state, pod, node)
+	if !status.IsSuccess() && !status.IsRejected() {
+		return false, status.AsError()
+	}
+	return status.IsSuccess(), nil
 }
 
 func (r *rooms) remove(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {

@@ -76,6 +76,8 @@ type World struct {
 	Nodes  []*corev1.Node
 	Pods   []*corev1.Pod
 	Groups []Group
+	// Buffers are the pods of CapacityBuffers. They exist only in the autoscaler.
+	Buffers []*corev1.Pod
 	// Unhealthy makes the cluster unhealthy, whatever the state of its nodes.
 	Unhealthy bool
 }

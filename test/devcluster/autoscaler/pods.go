@@ -52,6 +52,27 @@ func (l *loop) pods() (placed, pending []*corev1.Pod) {
 	return placed, pending
 }
 
+// withBuffers returns the pods that take capacity of nodes, and the pods of CapacityBuffers on the nodes where they fit.
+// Source: filterOutSchedulable places both in the snapshot in which scale-down looks for unneeded nodes.
+func (l *loop) withBuffers() ([]*corev1.Pod, error) {
+	placed, _ := l.pods()
+	snapshot := l.simulator.Snapshot(l.destinations(), placed)
+	for _, pod := range l.world.Buffers {
+		node, err := snapshot.Fits(pod, 0)
+		if err == nil && node != "" {
+			err = snapshot.Place(pod, node)
+			placed = append(placed, on(pod, node))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return placed, nil
+}
+
+// buffers reports whether the pod is of a CapacityBuffer. The autoscaler writes no events on such pods.
+func (l *loop) buffers(pod *corev1.Pod) bool { return slices.Contains(l.world.Buffers, pod) }
+
 func on(pod *corev1.Pod, node string) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Spec.NodeName = node

@@ -13,7 +13,10 @@ func (l *loop) scaleDown() error {
 		return nil
 	}
 	l.looked = l.now
-	placed, _ := l.pods()
+	placed, err := l.withBuffers()
+	if err != nil {
+		return err
+	}
 	unneeded := map[string]time.Time{}
 	for _, g := range l.groups {
 		for _, node := range g.nodes {

@@ -17,6 +17,7 @@ import (
 // whether it made an order. After an order, the loop ends. Source: RunOnce and orchestrator.go.
 func (l *loop) scaleUp() (done bool, err error) {
 	placed, pending := l.pods()
+	pending = append(pending, l.world.Buffers...)
 	if len(pending) == 0 {
 		return false, nil
 	}
@@ -97,7 +98,7 @@ const eventInterval = 5 * time.Minute
 // considered, by reason. Nodes of the rejected groups cannot run the pods. Source: eventing_scale_up_processor.go.
 func (l *loop) unhelped(snapshot Snapshot, pods []*corev1.Pod, skipped map[string]int, rejected []*group) (unhelped []Unhelped, err error) {
 	maps.DeleteFunc(l.said, func(_ types.UID, at time.Time) bool { return l.now.Sub(at) >= eventInterval })
-	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !l.said[pod.UID].IsZero() })
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return l.buffers(pod) || !l.said[pod.UID].IsZero() })
 	counts := make([]map[string]int, len(pods))
 	for i := range counts {
 		counts[i] = maps.Clone(skipped)
@@ -155,7 +156,7 @@ func (l *loop) grow(g *group, pods []*corev1.Pod, count int) {
 		l.result.Failed = &Failure{Group: g.Name, Message: message}
 		return
 	}
-	l.result.Grown = &Growth{Group: g.Name, From: g.current, To: g.current + count, Max: g.Max, Pods: pods}
+	l.result.Grown = &Growth{Group: g.Name, From: g.current, To: g.current + count, Max: g.Max, Pods: slices.DeleteFunc(slices.Clone(pods), l.buffers)}
 	g.current += count
 	l.requested(g.Name, count)
 	l.scaledUp = l.now

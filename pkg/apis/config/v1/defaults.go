@@ -25,6 +25,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 		if burst := args.Pools[i].Burst; burst != nil {
 			burst.Platform = cmp.Or(burst.Platform, PlatformACI)
 			burst.WhileGrowing = cmp.Or(burst.WhileGrowing, Hold)
+			burst.AddTolerations = cmp.Or(burst.AddTolerations, ptr.To(true))
 			setDuration(&burst.StartWithin, 15*time.Minute)
 			burst.MakeRoom.BelowPriority = cmp.Or(burst.MakeRoom.BelowPriority, ptr.To[int32](0))
 			burst.Return.setDefaults(0)

@@ -211,10 +211,13 @@ type NodeTemplate struct {
 
 // Burst makes a pool a burst pool.
 type Burst struct {
-	// Tolerations match the taints that the scheduler ignores for pods that the gate lets in. The controller adds these
-	// tolerations, and one for the gate taint, to pods that run in the pool. Each toleration needs a key and an effect
-	// other than NoExecute.
+	// Tolerations match the taints that the scheduler ignores for pods that the gate lets in. Each toleration needs a key
+	// and an effect other than NoExecute.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// AddTolerations has the controller add these tolerations, and one for the gate taint, to pods that run in the pool.
+	// Otherwise, the descheduler's RemovePodsViolatingNodeTaints evicts the pods.
+	AddTolerations *bool `json:"addTolerations,omitempty"`
 
 	// MaxPods is a short form of `limits.pods`. Only one of these may be set. 0 means no limit.
 	MaxPods int32 `json:"maxPods,omitempty"`

@@ -21,6 +21,11 @@ func (in *Burst) DeepCopyInto(out *Burst) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.AddTolerations != nil {
+		in, out := &in.AddTolerations, &out.AddTolerations
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Limits != nil {
 		in, out := &in.Limits, &out.Limits
 		*out = new(BurstLimits)
