@@ -236,6 +236,7 @@ soak: tools build ## Kill a random component every 30 s under load for DURATION 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go test ./pkg/nodegroups/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/capacitybuffer -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/refusal -run '^$$' -fuzz FuzzClassify -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/published -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/published -run '^$$' -fuzz FuzzDecodeView -fuzztime 1m -fuzzminimizetime 10x
@@ -245,8 +246,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 22400
-MAX_LINES_OTHER = 47900
+MAX_LINES_SHIPPED = 22700
+MAX_LINES_OTHER = 48300
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go
