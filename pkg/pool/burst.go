@@ -85,16 +85,9 @@ func limitsOf(budget configv1.BurstLimits) Limits {
 	return limits
 }
 
-// MayOverflow reports whether any burst pool has whileGrowing: Overflow, and none has a waitLimit.
+// MayOverflow reports whether any burst pool has whileGrowing: Overflow.
 func (l List) MayOverflow() bool {
-	may := false
-	for i := range l.Burst() {
-		if l.pools[i].Burst.WaitLimit.Duration > 0 {
-			return false
-		}
-		may = may || l.pools[i].Burst.WhileGrowing == configv1.Overflow
-	}
-	return may
+	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.Burst != nil && p.Burst.WhileGrowing == configv1.Overflow })
 }
 
 // Limits returns the burst pool's budget.

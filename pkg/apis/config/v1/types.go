@@ -258,8 +258,8 @@ type Burst struct {
 	WaitLimit metav1.Duration `json:"waitLimit,omitempty"`
 
 	// WhileGrowing sets whether a pod waits for nodes that are on their way. `Hold` keeps the gate closed. `Overflow` opens
-	// it if no earlier pool can get more nodes, and those on their way surely have no room for the pod. NodePools, and node
-	// groups that grow from zero, always hold. `Overflow` excludes `waitLimit`.
+	// it if no earlier pool can get more nodes, and those on their way have no room for the pod. NodePools, and node
+	// groups that grow from zero, always hold. `Overflow` excludes `waitLimit` in all pools.
 	WhileGrowing WhileGrowing `json:"whileGrowing,omitempty"`
 
 	// MakeRoom makes a pod preempt pods of low priority, such as placeholders, before it bursts. Preemption needs

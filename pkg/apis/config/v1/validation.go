@@ -50,7 +50,12 @@ func validatePools(pools []Pool, p *field.Path) field.ErrorList {
 	firstBurst := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Burst != nil })
 	errs = when(errs, firstBurst == 0, field.Invalid(p.Index(0).Child("burst"), pools[0].Name,
 		"a burst pool opens when no earlier pool can grow, and there is no earlier pool; put a regular pool first"))
+	overflow := slices.ContainsFunc(pools, func(pool Pool) bool { return pool.Burst != nil && pool.Burst.WhileGrowing == Overflow })
 	for i := range pools {
+		if burst := pools[i].Burst; burst != nil {
+			errs = when(errs, overflow && burst.WaitLimit.Duration > 0, field.Invalid(p.Index(i).Child("burst", "waitLimit"), burst.WaitLimit.Duration.String(),
+				"must not be set in any pool if one has whileGrowing: Overflow: pods that burst by waitLimit leave their room on nodes to pods that have overflowed"))
+		}
 		name := pools[i].Name
 		first := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Name == name })
 		errs = when(errs, name != "" && first < i, field.Invalid(p.Index(i).Child("name"), name, fmt.Sprintf("pools[%d] has this name already; give each pool a name of its own", first)))
@@ -202,8 +207,6 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
 	errs = oneOf(errs, p.Child("whileGrowing"), cmp.Or(burst.WhileGrowing, Hold), Hold, Overflow)
-	errs = when(errs, burst.WhileGrowing == Overflow && burst.WaitLimit.Duration > 0, field.Invalid(p.Child("waitLimit"), burst.WaitLimit.Duration.String(),
-		"must not be set with whileGrowing: Overflow: pods that burst by waitLimit leave their room on nodes to pods that have overflowed"))
 	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
 	below := ptr.Deref(burst.MakeRoom.BelowPriority, 0)
 	errs = when(errs, below > 0, field.Invalid(p.Child("makeRoom", "belowPriority"), below, "must not be positive, because pods of an ordinary priority would be killed; -2147483648 turns it off"))
