@@ -106,10 +106,9 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, nil
 }
 
-// missing returns the burst pool's tolerations that the pod lacks for its node's taints and for the gate taint, unless
-// burst.addTolerations is false. The
-// node may get the gate taint later. If the pod tolerates a taint in another form, such as {operator: Exists}, missing
-// returns no toleration for that taint.
+// missing returns the burst pool's tolerations that the pod lacks for its node's taints and for the gate taint, which the
+// node may get later. If burst.addTolerations is false, it returns none. If the pod tolerates a taint in another form, such
+// as {operator: Exists}, it returns none for that taint.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
 	if !r.Pools.IsBurst(i) || !ptr.Deref(r.Pools.At(i).Burst.AddTolerations, true) {

@@ -163,6 +163,7 @@ type plan struct {
 	rules   Rules
 	limiter *rate.Limiter
 	since   map[types.UID]time.Time // since when a node has had capacity for the pod, by the pod's UID
+	wanted  map[types.UID]bool      // whether this is capacity that others want
 }
 
 type workload struct {
@@ -211,12 +212,13 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) (fits b
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
 		return cmp.Or(first(a.Harm == "", b.Harm == ""), first(a.Stuck, b.Stuck), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
-	since := map[types.UID]time.Time{}
+	since, wanted := map[types.UID]time.Time{}, map[types.UID]bool{}
 	full := map[types.UID]bool{} // owners for whose pods no node has capacity, or only capacity that others want
 	kept := map[types.UID]int{}  // pods with reserved capacity, by workload
 	away := map[types.UID]int{}  // pods chosen in this round, by workload
+	rooms := 0
 	for _, pod := range pods {
-		if len(since) >= maxRooms {
+		if rooms >= maxRooms {
 			break
 		}
 		w := p.workloads[pod.Workload]
@@ -240,7 +242,10 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) (fits b
 		pod.Harm = cmp.Or(pod.Harm, harm)
 		kept[pod.Workload]++
 		since[pod.UID] = now
-		if before, ok := plan.since[pod.UID]; ok {
+		if wanted[pod.UID] = harm != ""; harm == "" {
+			rooms++
+		}
+		if before, ok := plan.since[pod.UID]; ok && plan.wanted[pod.UID] == wanted[pod.UID] {
 			since[pod.UID] = before
 		}
 		onTheirWay := away[pod.Workload]
@@ -256,7 +261,7 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) (fits b
 			evict = append(evict, pod)
 		}
 	}
-	plan.since = since
+	plan.since, plan.wanted = since, wanted
 	return evict, harmful
 }
 

@@ -109,7 +109,7 @@ func TestBuffers(t *testing.T) {
 	e.Remain(20*time.Second, "other", 0)
 	e.raise(5)
 	e.keeps(10*time.Second, "userpool", 3, map[string]int{"userpool": 8, "aci": 2})
-	if said := e.eventOn(namespace, "Pod", "", "NotReturned"); !strings.Contains(said, "CapacityBuffers") {
+	if said := e.eventOn(namespace, "Pod", "", "NotReturned"); !strings.Contains(said, "CapacityBuffer") {
 		t.Error(said)
 	}
 	e.resizeBuffer(2)
@@ -118,7 +118,7 @@ func TestBuffers(t *testing.T) {
 }
 
 // TestBufferOfBurstPods: for a CapacityBuffer with a scalableRef, the autoscaler copies the newest pod, which runs on the
-// virtual node. With the tolerations that the controller adds, the copies fit there, and no VM is kept.
+// virtual node. With the tolerations that the controller adds, the copies fit there, no VM is kept, and the pod returns.
 func TestBufferOfBurstPods(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -142,6 +142,10 @@ func TestBufferOfBurstPods(t *testing.T) {
 			e.raise(3)
 			e.hasVMs(20*time.Second, "userpool", tc.vms)
 			e.keeps(6*time.Second, "userpool", tc.vms, map[string]int{"userpool": 4, "aci": 1})
+			if tc.vms == 1 { // Return leaves nothing for such a buffer
+				e.Create(suite.Deployment("other", 3, "500m", endsFast))
+				e.Lands(30*time.Second, "web", map[string]int{"userpool": 5})
+			}
 		})
 	}
 }

@@ -1,9 +1,7 @@
 package returner
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +17,7 @@ import (
 
 // harmToBuffers is why a pod is not evicted that would take the room of a CapacityBuffer. The autoscaler would add a VM to
 // refill the buffer, but Return adds no VM.
-const harmToBuffers = "CapacityBuffers want the capacity"
+const harmToBuffers = "a CapacityBuffer wants the capacity"
 
 // templateOf returns the pod template of the buffer; nil if it is not known.
 func (r *Returner) templateOf(ctx context.Context, b *capacitybuffer.Buffer) (template *corev1.PodTemplateSpec, err error) {
@@ -50,19 +48,15 @@ func (r *Returner) templateOf(ctx context.Context, b *capacitybuffer.Buffer) (te
 	return nil, err
 }
 
-// leaveBuffers has the moves of this round leave the room that CapacityBuffers want. Without the right to read them, Return
-// does not know this room.
-func (r *Returner) leaveBuffers(ctx context.Context) error {
-	if r.listBuffers == nil {
-		return nil
-	}
+// readBuffers adds the CapacityBuffers of the cluster to the round. Without the right to read them, there are none.
+func (r *Returner) readBuffers(ctx context.Context) error {
 	buffers, err := r.listBuffers(ctx)
 	for i := 0; i < len(buffers) && err == nil; i++ {
 		var template *corev1.PodTemplateSpec
 		if !buffers[i].IsActive() {
 			continue
 		} else if template, err = r.templateOf(ctx, &buffers[i]); err == nil && template != nil {
-			err = r.seats.addBuffer(ctx, &buffers[i], template)
+			r.seats.addBuffer(ctx, &buffers[i], template)
 		}
 	}
 	if apierrors.IsForbidden(err) {
@@ -83,99 +77,108 @@ type buffer struct {
 	allowed  *fwk.PreFilterResult
 }
 
-// addBuffer adds a buffer to the round.
-func (r *rooms) addBuffer(ctx context.Context, from *capacitybuffer.Buffer, template *corev1.PodTemplateSpec) error {
-	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
-	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName = from.Namespace, "capacity-buffer-"+from.Name, from.UID, ""
-	info, err := framework.NewPodInfo(pod)
-	if err != nil {
-		return fmt.Errorf("reading the pods of CapacityBuffer %s/%s: %w", from.Namespace, from.Name, err)
-	}
-	b := &buffer{pod: info, requests: resource.PodRequests(pod, resource.PodResourcesOptions{}), count: from.Status.Replicas, state: framework.NewCycleState()}
-	allowed, status, _ := r.framework.RunPreFilterPlugins(ctx, b.state, pod)
-	if status.IsRejected() {
-		return nil // no node has room
-	}
-	b.allowed = allowed
-	r.buffers = append(r.buffers, b)
-	return status.AsError()
+// packing is where the pods of the buffers fit.
+type packing struct {
+	pods  int
+	nodes map[string]fwk.NodeInfo // the nodes with such pods, by name
 }
 
-// pack returns how many pods of the buffers fit beside all others. It counts affinity and topology spread between these
-// pods and the moved pods as they were at the beginning of the round.
-func (r *rooms) pack(ctx context.Context) (packed int, err error) {
-	filled := map[string]fwk.NodeInfo{}
+// addBuffer adds a buffer to the round, if the autoscaler keeps VMs for it. It keeps none if the buffer's pods fit a burst
+// node. Karpenter ignores the volumes of these pods.
+func (r *rooms) addBuffer(ctx context.Context, from *capacitybuffer.Buffer, template *corev1.PodTemplateSpec) {
+	logger := klog.FromContext(ctx).WithValues("capacityBuffer", klog.KRef(from.Namespace, from.Name))
+	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
+	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName, pod.Spec.Volumes = from.Namespace, "capacity-buffer-"+from.Name, from.UID, "", nil
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		logger.Error(err, "A CapacityBuffer is ignored")
+		return
+	}
+	b := &buffer{pod: info, requests: resource.PodRequests(pod, resource.PodResourcesOptions{}), count: from.Status.Replicas, state: framework.NewCycleState()}
+	var status *fwk.Status
+	if b.allowed, status, _ = r.framework.RunPreFilterPlugins(ctx, b.state, pod); !status.IsSuccess() {
+		logger.V(2).Info("A CapacityBuffer is ignored, because no node can run its pods", "reason", status.Message())
+		return
+	}
+	for _, node := range r.burst {
+		if fits, err := r.fits(ctx, b.state, pod, b.requests, b.allowed, node); err == nil && fits {
+			return
+		}
+	}
+	r.buffers = append(r.buffers, b)
+}
+
+// pack places the pods of the buffers beside all others, each on the first node on which it fits. It counts affinity and
+// topology spread between these pods and those that move as they were at the beginning of the round.
+func (r *rooms) pack(ctx context.Context) (*packing, error) {
+	p := &packing{nodes: map[string]fwk.NodeInfo{}}
 	for _, b := range r.buffers {
-		left := b.count
-		for i := 0; i < len(r.nodes) && left > 0; {
+		state := b.state.Clone()
+		for i, left := 0, b.count; i < len(r.nodes) && left > 0; {
 			name := r.nodes[i].Node().Name
-			node, ok := filled[name]
+			node, ok := p.nodes[name]
 			if !ok {
 				node = r.latest(r.nodes[i])
 			}
-			if fits, err := r.fits(ctx, b.state, b.pod.GetPod(), b.requests, b.allowed, node); err != nil {
-				return 0, err
+			if fits, err := r.fits(ctx, state, b.pod.GetPod(), b.requests, b.allowed, node); err != nil {
+				return nil, err
 			} else if !fits {
 				i++
 				continue
 			}
 			if !ok {
 				node = node.Snapshot()
-				filled[name] = node
+				p.nodes[name] = node
 			}
 			node.AddPodInfo(b.pod)
-			left, packed = left-1, packed+1
+			if status := r.framework.RunPreFilterExtensionAddPod(ctx, state, b.pod.GetPod(), b.pod, node); !status.IsSuccess() {
+				return nil, status.AsError()
+			}
+			left, p.pods = left-1, p.pods+1
 		}
 	}
-	return packed, nil
+	return p, nil
 }
 
-// isWanted reports whether the pod of the move may take room that a buffer wants: fewer pods of the buffers fit if the pod
-// is on a node that the scheduler may choose. These are the nodes of m's pool with the highest score.
-func (r *rooms) isWanted(ctx context.Context, state fwk.CycleState, m *move, allowed *fwk.PreFilterResult) (bool, error) {
-	before, err := r.pack(ctx)
-	if err != nil || before == 0 {
-		return false, err
+// isWanted reports whether the pod of the move may take room that a buffer wants: on one of the pool's nodes that the
+// scheduler may choose, fewer pods of the buffers fit beside the pod than without it.
+func (r *rooms) isWanted(ctx context.Context, state fwk.CycleState, m *move, allowed *fwk.PreFilterResult) (wanted bool, err error) {
+	if r.packing == nil {
+		if r.packing, err = r.pack(ctx); err != nil {
+			return false, err
+		}
 	}
+	before := r.packing
 	pod := m.pod.GetPod().DeepCopy()
 	pod.Spec.NodeName = ""
 	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	to := slices.IndexFunc(r.nodes, func(node fwk.NodeInfo) bool { return node.Node().Name == m.to })
-	var nodes []fwk.NodeInfo
 	for i, node := range r.nodes {
-		if r.ranks[i] != r.ranks[to] {
-			continue
-		}
-		node = r.latest(node)
-		if fits, err := r.fits(ctx, state, pod, requests, allowed, node); err != nil {
-			return false, err
-		} else if fits {
-			nodes = append(nodes, node)
-		}
-	}
-	if status := r.framework.RunPreScorePlugins(ctx, state, pod, nodes); !status.IsSuccess() {
-		return false, status.AsError()
-	}
-	scores, status := r.framework.RunScorePlugins(ctx, state, pod, nodes)
-	if !status.IsSuccess() {
-		return false, status.AsError()
-	}
-	best := slices.MaxFunc(scores, func(a, b fwk.NodePluginScores) int { return cmp.Compare(a.TotalScore, b.TotalScore) }).TotalScore
-	for i, node := range nodes {
-		if scores[i].TotalScore < best {
-			continue
-		}
 		name := node.Node().Name
-		kept, was := r.kept[name]
-		with := node.Snapshot()
-		with.AddPodInfo(m.pod)
-		r.kept[name] = with
-		packed, err := r.pack(ctx)
-		if delete(r.kept, name); was {
-			r.kept[name] = kept
+		filled, ok := before.nodes[name]
+		if !ok || r.ranks[i] != r.ranks[to] {
+			continue
 		}
-		if err != nil || packed < before {
-			return true, err
+		fits, err := r.fits(ctx, state, pod, requests, allowed, r.latest(node))
+		if err == nil && fits {
+			fits, err = r.fits(ctx, state, pod, requests, allowed, filled)
+			wanted = !fits
+		}
+		if err == nil && wanted { // the buffers' pods on this node may fit elsewhere
+			kept, was := r.kept[name]
+			with := r.latest(node).Snapshot()
+			with.AddPodInfo(m.pod)
+			r.kept[name] = with
+			var after *packing
+			if after, err = r.pack(ctx); err == nil {
+				wanted = after.pods < before.pods
+			}
+			if delete(r.kept, name); was {
+				r.kept[name] = kept
+			}
+		}
+		if err != nil || wanted {
+			return wanted, err
 		}
 	}
 	return false, nil

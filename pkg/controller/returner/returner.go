@@ -136,7 +136,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	if r.seats, err = newRooms(ctx, r.Profile, r.Pools, client, r.Config, factory); err != nil {
 		return err
 	}
-	r.client, r.clock = client, clock
+	r.client, r.clock, r.seats.readBuffers = client, clock, r.readBuffers
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
 	r.deployments = factory.Apps().V1().Deployments().Lister()
 	factory.Apps().V1().Deployments().Informer()
@@ -178,11 +178,7 @@ func (r *Returner) round(ctx context.Context) {
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
-		err := r.seats.begin(slices.Collect(maps.Values(r.away)))
-		if err == nil {
-			err = r.leaveBuffers(ctx)
-		}
-		if err != nil {
+		if err := r.seats.begin(slices.Collect(maps.Values(r.away))); err != nil {
 			logger.Error(err, "Pods are not returned to better pools in this round")
 			return
 		}
@@ -195,7 +191,7 @@ func (r *Returner) round(ctx context.Context) {
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) (bool, string) {
 			pod := world.pods[p.UID]
-			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "", !p.Stuck)
+			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "", p.Harm == "" && !p.Stuck)
 			if err != nil {
 				logger.Error(err, "The search for capacity in better pools failed", "pod", klog.KObj(pod))
 				return false, ""
@@ -215,6 +211,9 @@ func (r *Returner) round(ctx context.Context) {
 			}
 			if !p.Stuck && world.harm(&p) != "" {
 				continue // because of another eviction in this round
+			}
+			if !p.Stuck && len(r.seats.buffers) > 0 && len(r.away) > 0 {
+				continue // a replacement that is not bound yet may take any node
 			}
 			if r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload)) && world.ready[p.UID] {
 				world.readyOf[p.Workload]--

@@ -1,7 +1,6 @@
 package returner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
-	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -65,6 +63,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
 	c.Returner = &Returner{Profile: profile, Pools: pools, Recorder: record.NewFakeRecorder(1000)}
+	c.hasBuffers("")
 	c.client.PrependReactor("create", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(k8stesting.CreateAction)
 		if !ok || action.GetSubresource() != "eviction" {
@@ -474,47 +473,66 @@ func TestBetterPool(t *testing.T) {
 	c.expect("after minAge", c.after(time.Hour), "young")
 }
 
-// TestBuffers: a started pod leaves the room that CapacityBuffers want, on the nodes that the scheduler may choose for it.
-// Pods that have not started do not.
+// TestBuffers: a started pod leaves the room that CapacityBuffers want, on each node that the scheduler may choose for it.
+// Beside buffers, one replacement at a time is on its way.
 func TestBuffers(t *testing.T) {
-	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "spare", Namespace: "default"}, Template: corev1.PodTemplateSpec{
-		Spec: st.MakePod().Req(map[corev1.ResourceName]string{"cpu": "4", "memory": "1Gi"}).Obj().Spec}}
-	const ready = `"conditions": [{"type": "ReadyForProvisioning", "status": "True"}]`
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.DeploymentSpec{Template: template.Template}}
-	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.StatefulSetSpec{Template: template.Template}}
-	one := `{"podTemplateRef": {"name": "spare"}, "replicas": 1, ` + ready + `}`
-	packs := func(c *cluster) { // pods go to the fullest node
-		fit := schedconfigv1.NodeResourcesFitArgs{ScoringStrategy: &schedconfigv1.ScoringStrategy{Type: schedconfigv1.MostAllocated, Resources: []schedconfigv1.ResourceSpec{{Name: "cpu", Weight: 1}}}}
-		c.Profile.PluginConfig = slices.DeleteFunc(c.Profile.PluginConfig, func(p schedconfigv1.PluginConfig) bool { return p.Name == "NodeResourcesFit" })
-		c.Profile.PluginConfig = append(c.Profile.PluginConfig, schedconfigv1.PluginConfig{Name: "NodeResourcesFit", Args: runtime.RawExtension{Object: &fit}})
+	templateOf := func(name, cpu string, change func(*st.PodWrapper)) *corev1.PodTemplate {
+		p := st.MakePod().Req(map[corev1.ResourceName]string{"cpu": cpu, "memory": "1Gi"})
+		change(p)
+		return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "spare"}}, Spec: p.Obj().Spec}}
 	}
-	loaded := pod("busy", 3).Node("user-1").Req(map[corev1.ResourceName]string{"cpu": "5"}).Obj()
-	loaded.OwnerReferences = nil
+	large := templateOf("large", "4", func(*st.PodWrapper) {})
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.DeploymentSpec{Template: large.Template}}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: appsv1.StatefulSetSpec{Template: large.Template}}
+	taint := corev1.Taint{Key: "virtual-kubelet.io/provider", Effect: corev1.TaintEffectNoSchedule}
+	tainted := virtual()
+	tainted.Spec.Taints = []corev1.Taint{taint}
+	others := []runtime.Object{tainted, deployment, set, large,
+		templateOf("small", "1", func(*st.PodWrapper) {}),
+		templateOf("volume", "4", func(p *st.PodWrapper) { p.PVC("new") }),
+		templateOf("apart", "4", func(p *st.PodWrapper) {
+			p.PodAntiAffinityExists("app", corev1.LabelHostname, st.PodAntiAffinityWithRequiredReq)
+		}),
+		templateOf("copy", "4", func(p *st.PodWrapper) { p.Toleration(taint.Key) }),
+	}
+	const ready = `"conditions": [{"type": "ReadyForProvisioning", "status": "True"}]`
+	of := func(template string, replicas int) string {
+		return fmt.Sprintf(`{"status": {"podTemplateRef": {"name": %q}, "replicas": %d, %s}}`, template, replicas, ready)
+	}
+	scaled := func(kind string) string {
+		return fmt.Sprintf(`{"spec": {"scalableRef": {"kind": %q, "name": "web"}}, "status": {"replicas": 1, %s}}`, kind, ready)
+	}
+	user := func(name, cpu string) *st.NodeWrapper { return node(name, "user", cpu) }
 	for name, tc := range map[string]struct {
-		spec, status string
-		nodes        []*st.NodeWrapper
-		stuck        bool
-		change       func(*cluster)
-		want         []string
+		buffers string
+		nodes   []*st.NodeWrapper
+		stuck   bool
+		want    []string
 	}{
-		"no room besides the buffer's":     {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4")}},
-		"room for one besides it":          {status: one, nodes: []*st.NodeWrapper{node("user", "user", "5")}, want: []string{"a"}},
-		"the buffer fits elsewhere":        {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4"), node("system", "system", "4")}, want: []string{"a", "b"}},
-		"no room for the buffer":           {status: one, nodes: []*st.NodeWrapper{node("user", "user", "3")}, want: []string{"a", "b"}},
-		"the emptier node is the buffer's": {status: one, nodes: []*st.NodeWrapper{node("user-1", "user", "8"), node("user-2", "user", "4")}},
-		"the fuller node is not":           {status: one, nodes: []*st.NodeWrapper{node("user-1", "user", "8"), node("user-2", "user", "4")}, change: packs, want: []string{"a", "b"}},
-		"a better pool's room is wanted":   {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4"), node("system", "system", "3")}},
-		"pods that have not started":       {status: one, nodes: []*st.NodeWrapper{node("user", "user", "4")}, stuck: true, want: []string{"a", "b"}},
-		"two of four":                      {status: strings.Replace(one, ": 1,", ": 2,", 1), nodes: []*st.NodeWrapper{node("user", "user", "9")}, want: []string{"a"}},
-		"not ready":                        {status: strings.Replace(one, "True", "False", 1), nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
-		"of suspended nodes":               {status: strings.Replace(one, `"replicas"`, `"provisioningStrategy": "buffer.gke.io/standby-capacity", "replicas"`, 1), nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
-		"without its template":             {status: strings.Replace(one, "spare", "other", 1), nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
-		"of a Deployment, by Karpenter":    {spec: `{"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}`, status: `{"replicas": 1, ` + ready + `}`, nodes: []*st.NodeWrapper{node("user", "user", "4")}},
-		"of a StatefulSet, by Karpenter":   {spec: `{"scalableRef": {"apiGroup": "apps", "kind": "StatefulSet", "name": "web"}}`, status: `{"replicas": 1, ` + ready + `}`, nodes: []*st.NodeWrapper{node("user", "user", "4")}},
-		"of a kind that is not known":      {spec: `{"scalableRef": {"apiGroup": "x", "kind": "Rollout", "name": "web"}}`, status: `{"replicas": 1, ` + ready + `}`, nodes: []*st.NodeWrapper{node("user", "user", "4")}, want: []string{"a", "b"}},
+		"no room besides the buffer's":      {of("large", 1), []*st.NodeWrapper{user("a", "4")}, false, nil},
+		"room for one besides it":           {of("large", 1), []*st.NodeWrapper{user("a", "5")}, false, []string{"a"}},
+		"room for both, one at a time":      {of("large", 1), []*st.NodeWrapper{user("a", "9")}, false, []string{"a"}},
+		"the buffer fits elsewhere":         {of("large", 1), []*st.NodeWrapper{user("a", "4"), node("b", "system", "4")}, false, []string{"a"}},
+		"the buffer fits nowhere":           {of("large", 1), []*st.NodeWrapper{user("a", "3")}, false, []string{"a"}},
+		"one node of two is the buffer's":   {of("large", 1), []*st.NodeWrapper{user("a", "3"), user("b", "4")}, false, nil},
+		"a buffer of small pods":            {of("small", 4), []*st.NodeWrapper{user("a", "3"), user("b", "4")}, false, []string{"a"}},
+		"a better pool's room is wanted":    {of("large", 1), []*st.NodeWrapper{user("a", "4"), node("b", "system", "3")}, false, nil},
+		"two sizes":                         {of("large", 1) + "," + of("small", 1), []*st.NodeWrapper{user("a", "5")}, false, nil},
+		"of pods that stay apart":           {of("apart", 2), []*st.NodeWrapper{user("a", "8"), user("b", "4")}, false, nil},
+		"of pods that need not stay apart":  {of("large", 2), []*st.NodeWrapper{user("a", "8"), user("b", "4")}, false, []string{"a"}},
+		"of pods with a volume":             {of("volume", 1), []*st.NodeWrapper{user("a", "4")}, false, nil},
+		"of pods that fit the virtual node": {of("copy", 1), []*st.NodeWrapper{user("a", "4")}, false, []string{"a", "b"}},
+		"pods that have not started":        {of("large", 1), []*st.NodeWrapper{user("a", "4")}, true, []string{"a", "b"}},
+		"not ready":                         {strings.Replace(of("large", 1), "True", "False", 1), []*st.NodeWrapper{user("a", "4")}, false, []string{"a", "b"}},
+		"of suspended nodes":                {strings.Replace(of("large", 1), `"replicas"`, `"provisioningStrategy": "buffer.gke.io/standby-capacity", "replicas"`, 1), []*st.NodeWrapper{user("a", "4")}, false, []string{"a", "b"}},
+		"without its template":              {of("none", 1), []*st.NodeWrapper{user("a", "4")}, false, []string{"a", "b"}},
+		"of a Deployment, by Karpenter":     {scaled("Deployment"), []*st.NodeWrapper{user("a", "4")}, false, nil},
+		"of a StatefulSet, by Karpenter":    {scaled("StatefulSet"), []*st.NodeWrapper{user("a", "4")}, false, nil},
+		"of a kind that is not known":       {scaled("Rollout"), []*st.NodeWrapper{user("a", "4")}, false, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := []runtime.Object{virtual(), template, deployment, set, loaded}
+			objects := slices.Clone(others)
 			for i, name := range []string{"a", "b"} {
 				p := pod(name, 3-i)
 				if !tc.stuck {
@@ -526,17 +544,53 @@ func TestBuffers(t *testing.T) {
 				objects = append(objects, n.Obj())
 			}
 			c := newCluster(t, objects...)
-			if tc.change != nil {
-				tc.change(c)
-				factory := newInformers(c.client)
-				must.NoError(t, c.setUp(c.ctx, c.client, factory, c.clock))
-				factory.Start(c.ctx.Done())
-				must.NoError(t, synced(c.ctx, factory))
-			}
-			c.listBuffers = func(context.Context) ([]capacitybuffer.Buffer, error) {
-				return capacitybuffer.Parse([]byte(`{"items": [{"metadata": {"name": "spare", "namespace": "default", "uid": "spare"}, "spec": ` + cmp.Or(tc.spec, "{}") + `, "status": ` + tc.status + `}]}`))
-			}
+			c.hasBuffers(tc.buffers)
 			c.expect("the evictions", c.after(2*time.Minute), tc.want...)
 		})
 	}
+}
+
+// hasBuffers gives the cluster these CapacityBuffers.
+func (c *cluster) hasBuffers(buffers string) {
+	parsed := must.Get(capacitybuffer.Parse([]byte(`{"items": [` + buffers + `]}`)))(c)
+	for i := range parsed {
+		parsed[i].Namespace, parsed[i].Name = "default", "spare"
+	}
+	c.listBuffers = func(context.Context) ([]capacitybuffer.Buffer, error) { return parsed, nil }
+}
+
+// TestBuffersChange: room that a buffer gives back must be free for stableFor. If buffers cannot be read, started pods
+// stay. If reading them is forbidden, Return does not know them.
+func TestBuffersChange(t *testing.T) {
+	large := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "default"}, Template: corev1.PodTemplateSpec{
+		Spec: st.MakePod().Req(map[corev1.ResourceName]string{"cpu": "4"}).NodeSelector(map[string]string{"kubernetes.azure.com/mode": "user"}).Obj().Spec}}
+	alike := pod("alike", 1).Phase(corev1.PodRunning)
+	alike.OwnerReferences = pod("started", 3).OwnerReferences
+	c := newCluster(t, virtual(), large, node("a", "user", "4").Obj(), node("b", "system", "1").Obj(), pod("started", 3).Phase(corev1.PodRunning).Obj(), alike.Obj(),
+		pod("stuck", 2).NodeSelector(map[string]string{"kubernetes.azure.com/mode": "system"}).Obj())
+	c.answers["stuck"] = slices.Repeat([]error{apierrors.NewTooManyRequests("not now", 0)}, 100)
+	active := `{"status": {"podTemplateRef": {"name": "large"}, "replicas": 1, "conditions": [{"type": "ReadyForProvisioning", "status": "True"}]}}`
+	started := func(what string, d time.Duration, want ...string) {
+		t.Helper()
+		c.expect(what, slices.DeleteFunc(c.after(d), func(name string) bool { return name == "stuck" }), want...)
+	}
+	c.hasBuffers(active)
+	started("beside the buffer", 5*time.Minute)
+	if said := <-c.Recorder.(*record.FakeRecorder).Events; !strings.Contains(said, harmToBuffers) {
+		t.Error(said)
+	}
+	c.hasBuffers(strings.Replace(active, "True", "False", 1))
+	started("the buffer is not ready for a moment", 30*time.Second)
+	c.hasBuffers(active)
+	started("the buffer is ready again", 5*time.Minute)
+	c.listBuffers = func(context.Context) ([]capacitybuffer.Buffer, error) {
+		return nil, errors.New("the API server is slow")
+	}
+	if c.after(11 * time.Minute); !slices.Contains(c.evicted, "stuck") || slices.Contains(c.evicted, "started") {
+		t.Errorf("evictions while the buffers cannot be read: %v", c.evicted)
+	}
+	c.listBuffers = func(context.Context) ([]capacitybuffer.Buffer, error) {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "capacitybuffers"}, "", nil)
+	}
+	started("it is forbidden to read them", 2*time.Minute, "started", "alike")
 }

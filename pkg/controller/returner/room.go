@@ -49,7 +49,12 @@ type rooms struct {
 	nodes     []fwk.NodeInfo
 	ranks     []pool.Rank             // of nodes
 	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
-	buffers   []*buffer
+	burst     []fwk.NodeInfo          // the nodes of burst pools
+	// readBuffers adds the buffers, when the first started pod has found a node. If it fails, they are unknown in this round.
+	readBuffers   func(context.Context) error
+	read, unknown bool
+	buffers       []*buffer
+	packing       *packing // nil until it is computed
 }
 
 // snapshot is the lister from which the framework reads. Each round replaces its SharedLister.
@@ -193,13 +198,16 @@ func (r *rooms) begin(away []move) error {
 	if err != nil {
 		return fmt.Errorf("listing the nodes of the snapshot: %w", err)
 	}
-	r.moved, r.kept, r.buffers = nil, map[string]fwk.NodeInfo{}, nil
+	r.moved, r.kept = nil, map[string]fwk.NodeInfo{}
+	r.read, r.unknown, r.buffers, r.packing = false, false, nil, nil
 	for _, m := range away {
 		r.keep(m)
 	}
-	r.nodes, r.ranks = r.nodes[:0], r.ranks[:0]
+	r.nodes, r.ranks, r.burst = r.nodes[:0], r.ranks[:0], nil
 	for _, node := range nodes {
-		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && !r.pools.IsBurstRank(rank) && !nodegroups.MayGo(node.Node()) {
+		if rank, _ := r.pools.RankOf(node.Node().Labels); r.pools.IsBurstRank(rank) {
+			r.burst = append(r.burst, node)
+		} else if rank != pool.Excluded && !nodegroups.MayGo(node.Node()) {
 			r.nodes = append(r.nodes, node)
 		}
 	}
@@ -229,7 +237,7 @@ func (r *rooms) keep(m move) {
 		r.kept[m.to] = node
 	}
 	node.AddPodInfo(m.pod)
-	r.moved = append(r.moved, m)
+	r.moved, r.packing = append(r.moved, m), nil
 }
 
 // find returns the move of the pod to the best node on which the pod fits, and that is better than its own. If keep is set, it
@@ -269,6 +277,16 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 	}
 	m := move{pod: info, from: from, to: to}
+	if spare && !r.read {
+		r.read = true
+		if err := r.readBuffers(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Started pods are not returned to better pools in this round")
+			r.unknown = true
+		}
+	}
+	if spare && r.unknown {
+		return nil, nil
+	}
 	if spare && len(r.buffers) > 0 {
 		if m.wanted, err = r.isWanted(ctx, state, &m, result); err != nil {
 			return nil, err

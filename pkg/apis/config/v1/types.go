@@ -216,7 +216,7 @@ type Burst struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// AddTolerations has the controller add these tolerations, and one for the gate taint, to pods that run in the pool.
-	// Otherwise, the descheduler's RemovePodsViolatingNodeTaints evicts the pods.
+	// Without them, a descheduler may evict the pods (RemovePodsViolatingNodeTaints).
 	AddTolerations *bool `json:"addTolerations,omitempty"`
 
 	// MaxPods is a short form of `limits.pods`. Only one of these may be set. 0 means no limit.
