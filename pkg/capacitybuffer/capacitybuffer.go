@@ -45,8 +45,9 @@ func (b *Buffer) IsActive() bool {
 // List returns the CapacityBuffers of all namespaces. It returns none if the cluster has no such kind.
 func List(ctx context.Context, client rest.Interface) ([]Buffer, error) {
 	for _, version := range []string{"v1beta1", "v1alpha1"} {
-		data, err := client.Get().AbsPath("/apis/autoscaling.x-k8s.io", version, "capacitybuffers").Param("resourceVersion", "0").Do(ctx).Raw()
-		if err == nil {
+		result := client.Get().AbsPath("/apis/autoscaling.x-k8s.io", version, "capacitybuffers").Param("resourceVersion", "0").Do(ctx)
+		if err := result.Error(); err == nil {
+			data, _ := result.Raw()
 			return Parse(data)
 		} else if !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("listing the CapacityBuffers: %w", err)

@@ -39,7 +39,7 @@ var (
 	lasts        = flag.Duration("lasts", 10*time.Minute, "how long BenchmarkLoad's load lasts")
 	turnLasts    = flag.Duration("turn", 30*time.Second, "how long each shorter measurement of BenchmarkLoad lasts")
 	pairs        = flag.Int("pairs", 5, "pairs of turns with and without waiting pods")
-	stories      = flag.String("stories", "pairs,specs,ends,gate,load", "what BenchmarkLoad measures")
+	stories      = flag.String("stories", "pairs,specs,ends,gate,spent,load", "what BenchmarkLoad measures")
 	blockProfile = flag.String("blockprofile", "", "file for the block profile of our scheduler under the load: where goroutines wait for locks")
 )
 
@@ -374,6 +374,7 @@ func (l *busy) say(open bool) {
 //   - ends: fifty pods end within a second, on nodes that the waiting pods cannot use, and on nodes that they can use.
 //   - gate: the gate opens, and the budget has room for a hundred of the waiting pods, twice; before that, the benchmark
 //     itself starts as many pods on the virtual node.
+//   - spent: the gate opens for 2,000 pods that do not fit the virtual node, and a VM comes that each of them could use.
 //   - load: everything at once, while nodes come and go.
 func BenchmarkLoad(b *testing.B) {
 	pools := []devcluster.Pool{{Name: "userpool", Mode: "user"}, {Name: "systempool", Mode: "system"}, {Name: "roompool"}}
@@ -450,6 +451,9 @@ func (l *busy) measured() {
 		l.removePods("waiting")
 		l.removePods("stream")
 	}
+	if l.ours() && wants("spent") {
+		l.spent()
+	}
 	if !wants("ends") && !wants("gate") && !wants("load") {
 		return
 	}
@@ -502,6 +506,37 @@ func (l *busy) measured() {
 			must.NoError(l, os.WriteFile(*blockProfile, profile, 0o600))
 		}
 	}
+}
+
+// spent measures the story spent with the scheduler, whose burst pool has no limits meanwhile.
+func (l *busy) spent() {
+	l.Helper()
+	run := func(config string) {
+		l.env.scheduler.Stop()
+		l.env.scheduler = must.Get(l.StartScheduler(l.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, l.rbac, verbosity))(l)
+	}
+	cpus := func(n string) {
+		l.updateNode(devcluster.VirtualNodeName, func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(n) })
+	}
+	run(replaced(l, aksConfig, `          limits: {pods: 100, cpu: "100", memory: 400G}`+"\n", ""))
+	before := must.Get(l.client.CoreV1().Nodes().Get(l.ctx, devcluster.VirtualNodeName, metav1.GetOptions{}))(l).Status.Allocatable.Cpu().String()
+	cpus("0")
+	l.say(false)
+	time.Sleep(5 * time.Second)
+	l.wait(2000, kinds, 0)
+	l.row("the gate opens in vain", l.measure(*turnLasts, func(context.Context) { time.Sleep(5 * time.Second); l.say(true) }), "for 2,000 pods")
+	name, opened := (&devcluster.Pool{Name: "userpool"}).Group()+"999999", time.Time{}
+	t := l.measure(*turnLasts, func(context.Context) {
+		time.Sleep(5 * time.Second)
+		opened = time.Now()
+		_ = l.addNodeOf(name, "user", l.labelled(1, "userpool"))
+	})
+	l.row("a VM comes", t, l.boundAfter(opened, 8))
+	must.NoError(l, l.client.CoreV1().Nodes().Delete(l.ctx, name, metav1.DeleteOptions{}))
+	l.removePods("waiting")
+	l.removePods("stream")
+	cpus(before)
+	run(replaced(l, aksConfig, "enableProfiling: false", "enableProfiling: true"))
 }
 
 // ends returns what deletes this number of pods within a second, after 5 s.

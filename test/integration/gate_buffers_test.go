@@ -142,6 +142,9 @@ func TestBufferOfBurstPods(t *testing.T) {
 			e.raise(3)
 			e.hasVMs(20*time.Second, "userpool", tc.vms)
 			e.keeps(6*time.Second, "userpool", tc.vms, map[string]int{"userpool": 4, "aci": 1})
+			if out := e.pools("lint"); strings.Contains(out, "BufferCopiesBurstPods") != (tc.add == "true") {
+				t.Error(out)
+			}
 			if tc.vms == 1 { // Return leaves nothing for such a buffer
 				e.Create(suite.Deployment("other", 3, "500m", endsFast))
 				e.Lands(30*time.Second, "web", map[string]int{"userpool": 5})

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,10 @@ func TestRights(t *testing.T) {
 	e.schedule(config, suite.UserTier(1), suite.VirtualTier())
 	controller := e.controlServing(config)
 	e.waitGated(true)
+	must.NoError(t, e.ApplyFile(e.ctx, filepath.Join(*bin, bufferCRD)))
+	e.buffer(1, &suite.Deployment("spare", 1, "100m").Spec.Template)
+	must.Do(t)(e.dynamic().Resource(devcluster.CapacityBuffers).Namespace(namespace).Patch(e.ctx, "spare", types.MergePatchType, []byte(`{"status": {"podTemplateRef": {"name": "spare"}, "replicas": 1,
+		"conditions": [{"type": "ReadyForProvisioning", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-11-26T00:00:00Z"}]}}`), metav1.PatchOptions{}, "status"))
 	// The first pod should return from the burst pool but must not be evicted. The second pod has a changed deletion
 	// cost.
 	e.Create(suite.Deployment("web", 1, "100m"))
