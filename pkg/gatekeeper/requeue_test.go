@@ -62,6 +62,7 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 				var bound []*v1.Pod
 				cycles, mismatches, lowest := 0, 0, int32(2)
 				for idle := 0; idle < 3; idle++ {
+					w.clock.Step(2 * time.Millisecond) // others get their turn between batches
 					w.sendBatch()
 					w.mu.Lock()
 					names := w.activated

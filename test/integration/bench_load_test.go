@@ -374,7 +374,8 @@ func (l *busy) say(open bool) {
 //   - ends: fifty pods end within a second, on nodes that the waiting pods cannot use, and on nodes that they can use.
 //   - gate: the gate opens, and the budget has room for a hundred of the waiting pods, twice; before that, the benchmark
 //     itself starts as many pods on the virtual node.
-//   - spent: the gate opens for 2,000 pods that do not fit the virtual node, and a VM comes that each of them could use.
+//   - spent: a VM comes that each of 2,000 held pods could use; the gate opens for them, but they do not fit the virtual
+//     node; another VM comes.
 //   - load: everything at once, while nodes come and go.
 func BenchmarkLoad(b *testing.B) {
 	pools := []devcluster.Pool{{Name: "userpool", Mode: "user"}, {Name: "systempool", Mode: "system"}, {Name: "roompool"}}
@@ -508,34 +509,44 @@ func (l *busy) measured() {
 	}
 }
 
-// spent measures the story spent with the scheduler, whose burst pool has no limits meanwhile.
+// spent measures the story spent with the scheduler. Its burst pool has no limits meanwhile, and one node that has no CPU.
 func (l *busy) spent() {
 	l.Helper()
 	run := func(config string) {
 		l.env.scheduler.Stop()
 		l.env.scheduler = must.Get(l.StartScheduler(l.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, l.rbac, verbosity))(l)
 	}
-	cpus := func(n string) {
-		l.updateNode(devcluster.VirtualNodeName, func(node *corev1.Node) { node.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse(n) })
+	cordon := func(yes bool) {
+		l.updateNode(devcluster.VirtualNodeName, func(node *corev1.Node) { node.Spec.Unschedulable = yes })
 	}
 	run(replaced(l, aksConfig, `          limits: {pods: 100, cpu: "100", memory: 400G}`+"\n", ""))
-	before := must.Get(l.client.CoreV1().Nodes().Get(l.ctx, devcluster.VirtualNodeName, metav1.GetOptions{}))(l).Status.Allocatable.Cpu().String()
-	cpus("0")
+	cordon(true)
+	must.NoError(l, l.addNodeOf("spent", "", func(n *corev1.Node) {
+		n.Labels["type"], n.Status.Capacity[corev1.ResourceCPU] = "virtual-kubelet", resource.MustParse("0")
+	}))
 	l.say(false)
 	time.Sleep(5 * time.Second)
 	l.wait(2000, kinds, 0)
+	comes := func(what, name string) {
+		var came time.Time
+		t := l.measure(*turnLasts, func(context.Context) {
+			time.Sleep(5 * time.Second)
+			came = time.Now()
+			_ = l.addNodeOf(name, "user", l.labelled(1, "userpool"))
+		})
+		l.row(what, t, fmt.Sprintf("%s; enqueued by event: %v", l.boundAfter(came, 8), t.grew("scheduler_queue_incoming_pods_total", "event")))
+	}
+	group := (&devcluster.Pool{Name: "userpool"}).Group()
+	comes("a VM comes", group+"999998")
 	l.row("the gate opens in vain", l.measure(*turnLasts, func(context.Context) { time.Sleep(5 * time.Second); l.say(true) }), "for 2,000 pods")
-	name, opened := (&devcluster.Pool{Name: "userpool"}).Group()+"999999", time.Time{}
-	t := l.measure(*turnLasts, func(context.Context) {
-		time.Sleep(5 * time.Second)
-		opened = time.Now()
-		_ = l.addNodeOf(name, "user", l.labelled(1, "userpool"))
-	})
-	l.row("a VM comes", t, l.boundAfter(opened, 8))
-	must.NoError(l, l.client.CoreV1().Nodes().Delete(l.ctx, name, metav1.DeleteOptions{}))
+	comes("a VM comes", group+"999999")
+	for _, name := range []string{"999998", "999999"} {
+		must.NoError(l, l.client.CoreV1().Nodes().Delete(l.ctx, group+name, metav1.DeleteOptions{}))
+	}
 	l.removePods("waiting")
 	l.removePods("stream")
-	cpus(before)
+	must.NoError(l, l.client.CoreV1().Nodes().Delete(l.ctx, "spent", metav1.DeleteOptions{}))
+	cordon(false)
 	run(replaced(l, aksConfig, "enableProfiling: false", "enableProfiling: true"))
 }
 

@@ -11,9 +11,10 @@ import (
 
 // Held pods are requeued in batches, so that new pods get their turn between two batches, and so do their requests at the
 // API server. A batch has as many pods as the scheduler tries and binds in batchTime, as measured with the last batch: at
-// least minBatch and at most maxBatch. The next batch follows when the scheduler has tried all pods of the last batch and
-// binds none of them, but after batchTimeout at the latest. Pods that wait for volumes, or for the other members of a gang,
-// are not being bound yet.
+// least minBatch and at most maxBatch. When the scheduler has tried all pods of the last batch and binds none of them, a third
+// of the time that this took is left to other pods. Held pods are older, so a new pod of the same priority is tried only while
+// none of them is in the queue. The next batch follows after batchTimeout at the latest. Pods that wait for volumes, or for
+// the other members of a gang, are not being bound yet.
 const (
 	firstBatch, minBatch, maxBatch = 25, 10, 1000
 	batchTime, batchTimeout        = 50 * time.Millisecond, time.Second
@@ -72,13 +73,16 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	slices.SortFunc(b.sorted, inOrder) // without the lock
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	tried, took := b.pods-len(b.untried), max(b.tried.Sub(b.sent), b.ended.Sub(b.sent), time.Millisecond)
 	if len(b.untried)+len(b.binding) > 0 {
 		again = b.sent.Add(batchTimeout)
+	} else if b.pods > 0 {
+		again = b.sent.Add(min(took+took/3, batchTimeout))
 	}
 	if now.Before(again) {
 		return nil, again
 	}
-	if tried, took := b.pods-len(b.untried), max(b.tried.Sub(b.sent), b.ended.Sub(b.sent), time.Millisecond); b.pods > 0 {
+	if b.pods > 0 {
 		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), maxBatch)
 	}
 	b.last, b.untried, b.binding = map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}

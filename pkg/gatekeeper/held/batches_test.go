@@ -42,7 +42,7 @@ func (h *Pods) decide(decision *gate.Decision, now time.Time) {
 
 // TestBatchesAreInOrder: pods of higher priority go first, and of pods with the same priority those that have waited
 // for longer, whenever they were enqueued. The next batch goes when all pods of the last batch have been tried, or
-// after batchTimeout. Its size follows from how long the last batch took.
+// after batchTimeout. Before that, others get a third of the time that it took. Its size follows from how long the last batch took.
 func TestBatchesAreInOrder(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	add := func(prefix string, n int, priority int32) {
@@ -82,6 +82,13 @@ func TestBatchesAreInOrder(t *testing.T) {
 				t.Errorf("step %d: after %d of %d pods: done is %v", i, k+1, len(untried), done)
 			}
 		}
+		if len(untried) > 0 && tc.tried == len(untried) { // other pods get their turn first
+			pods, again := h.NextBatch(now)
+			if len(pods) > 0 || again.Sub(now) < tc.took/3 {
+				t.Errorf("step %d: the next batch follows after %v", i, again.Sub(now))
+			}
+			now = again
+		}
 		got := strings.Fields(h.batch(now))
 		if len(got) != tc.size || tc.size > 0 && (got[0] != tc.first || got[len(got)-1] != tc.last) {
 			t.Fatalf("step %d: %v; want %+v", i, got, tc)
@@ -97,10 +104,11 @@ func TestBatchWaitsForBindings(t *testing.T) {
 		after       time.Duration
 		want        bool
 	}{
-		"it waits for a volume":  {false, false, 0, true},
+		"it waits for a volume":  {false, false, 2 * time.Millisecond, true},
 		"it is being bound":      {true, false, batchTimeout - 1, false},
 		"its binding takes long": {true, false, batchTimeout, true},
-		"it is bound":            {true, true, 0, true},
+		"it is bound":            {true, true, 2 * time.Millisecond, true},
+		"it was bound just now":  {true, true, 0, false},
 	} {
 		h := New()
 		for i := range firstBatch + 1 {
