@@ -120,10 +120,10 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	pl.retries.Remove(pod.UID)
 	if c.flags.gateClosed.Load() {
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
-		if c.search != nil && pl.byLoop {
-			if _, local := c.search.filterKey(); local {
-				pl.local.Store(pod.UID, nil)
-			}
+	}
+	if c.search != nil && pl.byLoop { // also if the gate has opened for a held pod, and no burst node has capacity
+		if _, local := c.search.filterKey(); local {
+			pl.local.Store(pod.UID, nil)
 		}
 	}
 	if c.flags.awaitsGateTaint.Load() {
