@@ -247,7 +247,7 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
 MAX_LINES_SHIPPED = 22700
-MAX_LINES_OTHER = 48350
+MAX_LINES_OTHER = 48450
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

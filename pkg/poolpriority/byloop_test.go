@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -212,6 +213,60 @@ func TestHeldPodsAreGated(t *testing.T) {
 			t.Errorf("held %v, rejected by %s: gated by %q, want %q; and afterwards by %q", tc.held, tc.rejects, gating, tc.want, r.plugin.gatingPlugin(info))
 		}
 	}
+}
+
+// TestOpenGateWithoutRoom: held pods for which the gate has opened, and that fit no burst node, are requeued by the loop
+// alone: not when another pod ends, but when a burst node has room.
+func TestOpenGateWithoutRoom(t *testing.T) {
+	fills := func(name, node, cpu string) *v1.Pod {
+		return st.MakePod().Name(name).UID(name).Namespace("default").Node(node).Priority(100).Req(map[v1.ResourceName]string{"cpu": cpu}).Obj()
+	}
+	spent := virtualNode("spent").Capacity(map[v1.ResourceName]string{"cpu": "2", "memory": "16Gi", "pods": "10"}).Obj()
+	cordoned := virtualNode("cordoned").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}).Obj()
+	cordoned.Spec.Unschedulable = true
+	r := newRunning(t, spent, cordoned, userNode("full").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}).Obj(), fills("on-vm", "full", "900m"), fills("small", "full", "100m"), fills("large", "spent", "2"))
+	must.NoError(t, r.client.CoreV1().Nodes().Delete(r.ctx, "virtual", metav1.DeleteOptions{}))
+	for i := range 3 {
+		r.create(pod(fmt.Sprint("p-", i)).Priority(100).Obj())
+	}
+	r.held(3)
+	status := must.Get(r.client.CoreV1().ConfigMaps("kube-system").Get(r.ctx, "cluster-autoscaler-status", metav1.GetOptions{}))(t)
+	group := status.Data["status"][strings.Index(status.Data["status"], "- name"):]
+	status.Data["status"] = strings.ReplaceAll(status.Data["status"]+strings.ReplaceAll(group, "userpool", "systempool"), "maxSize: 100", "maxSize: 1")
+	status.Annotations["cluster-autoscaler.kubernetes.io/last-updated"] = time.Now().UTC().String()
+	must.Do(t)(r.client.CoreV1().ConfigMaps("kube-system").Update(r.ctx, status, metav1.UpdateOptions{}))
+	r.eventually("the gate has opened in vain", func() bool {
+		open := 0
+		for _, p := range r.pods() {
+			if entry, ok := r.plugin.gatekeeper.Lookup(p.UID); ok && entry.ByLoop && slices.Contains(entry.Open, true) {
+				open++
+			}
+		}
+		return open == 3
+	})
+	bound := func() (n int) {
+		for _, p := range r.pods() {
+			if strings.HasPrefix(p.Name, "p-") && p.Spec.NodeName != "" {
+				n++
+			}
+		}
+		return n
+	}
+	time.Sleep(lastLook)
+	began := r.failures.Load()
+	r.remove("small")
+	time.Sleep(lastLook)
+	if n := r.failures.Load() - began; n > 0 || bound() > 0 {
+		t.Errorf("a pod ended where none fits: %d cycles failed, %d pods are bound", n, bound())
+	}
+	cordoned = cordoned.DeepCopy()
+	cordoned.Spec.Unschedulable = false
+	must.Do(t)(r.client.CoreV1().Nodes().Update(r.ctx, cordoned, metav1.UpdateOptions{}))
+	r.eventually("a pod runs on the node that was cordoned", func() bool { return bound() == 1 })
+	must.Do(t)(r.client.CoreV1().Nodes().Create(r.ctx, virtualNode("new").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}).Obj(), metav1.CreateOptions{}))
+	r.eventually("a pod runs on the new node", func() bool { return bound() == 2 })
+	r.remove("large")
+	r.eventually("a pod runs where another has ended", func() bool { return bound() == 3 })
 }
 
 // TestNoRequeueIsLost plays random changes, and requires that each pod which fits on a node is bound soon.
