@@ -11,9 +11,10 @@ import (
 
 // Held pods are requeued in batches, so that new pods get their turn between two batches, and so do their requests at the
 // API server. A batch has as many pods as the scheduler tries and binds in batchTime, as measured with the last batch: at
-// least minBatch and at most maxBatch. When the scheduler has tried all pods of the last batch and binds none of them, a third
-// of the time that this took is left to other pods. Held pods are older, so a new pod of the same priority is tried only while
-// none of them is in the queue. The next batch follows after batchTimeout at the latest. Pods that wait for volumes, or for
+// least minBatch and at most maxBatch. When the scheduler has tried all pods of the last batch and binds none of them any more,
+// the next batch follows. If none could be bound, a third of the time that this took is left to other pods first: held pods are
+// older, so a new pod of the same priority is tried only while none of them is in the queue. While pods are being bound, others
+// get their turn anyway. The next batch follows after batchTimeout at the latest. Pods that wait for volumes, or for
 // the other members of a gang, are not being bound yet.
 const (
 	firstBatch, minBatch, maxBatch = 25, 10, 1000
@@ -36,6 +37,7 @@ type batches struct {
 	last    map[types.UID]bool // the pods of the last batch, except for those that failed or are bound
 	untried map[types.UID]bool // those that no cycle has tried
 	binding map[types.UID]bool // those that are being bound
+	bound   bool               // whether any of the last batch was being bound
 
 	pods, limit        int       // the number of pods in the last batch, and the maximum
 	sent, tried, ended time.Time // when the last batch was requeued, and when one of its pods was last tried or ended
@@ -76,7 +78,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	tried, took := b.pods-len(b.untried), max(b.tried.Sub(b.sent), b.ended.Sub(b.sent), time.Millisecond)
 	if len(b.untried)+len(b.binding) > 0 {
 		again = b.sent.Add(batchTimeout)
-	} else if b.pods > 0 {
+	} else if b.pods > 0 && !b.bound {
 		again = b.sent.Add(min(took+took/3, batchTimeout))
 	}
 	if now.Before(again) {
@@ -85,7 +87,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	if b.pods > 0 {
 		b.limit = min(max(int(time.Duration(tried)*batchTime/took), minBatch), maxBatch)
 	}
-	b.last, b.untried, b.binding = map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
+	b.bound, b.last, b.untried, b.binding = false, map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
 		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
 			entry.queued, entry.lastCycle = 0, now
@@ -122,7 +124,7 @@ func (h *Pods) Binding(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.batches.last[uid] {
-		h.batches.binding[uid] = true
+		h.batches.binding[uid], h.batches.bound = true, true
 	}
 }
 

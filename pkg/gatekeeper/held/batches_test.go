@@ -107,8 +107,8 @@ func TestBatchWaitsForBindings(t *testing.T) {
 		"it waits for a volume":  {false, false, 2 * time.Millisecond, true},
 		"it is being bound":      {true, false, batchTimeout - 1, false},
 		"its binding takes long": {true, false, batchTimeout, true},
-		"it is bound":            {true, true, 2 * time.Millisecond, true},
-		"it was bound just now":  {true, true, 0, false},
+		"it is bound":            {true, true, 0, true},
+		"all have just failed":   {false, true, 0, false},
 	} {
 		h := New()
 		for i := range firstBatch + 1 {
