@@ -19,33 +19,37 @@ import (
 // refill the buffer, but Return adds no VM.
 const harmToBuffers = "a CapacityBuffer wants the capacity"
 
-// templateOf returns the pod template of the buffer; nil if it is not known.
-func (r *Returner) templateOf(ctx context.Context, b *capacitybuffer.Buffer) (template *corev1.PodTemplateSpec, err error) {
+// templateOf returns the pod template of the buffer; nil if the buffer is for a workload of another kind.
+func (r *Returner) templateOf(ctx context.Context, b *capacitybuffer.Buffer) (*corev1.PodTemplateSpec, error) {
+	cached := metav1.GetOptions{ResourceVersion: "0"}
 	switch from := b.Spec.ScalableRef; {
 	case b.Status.PodTemplateRef != nil:
-		var found *corev1.PodTemplate
-		if found, err = r.client.CoreV1().PodTemplates(b.Namespace).Get(ctx, b.Status.PodTemplateRef.Name, metav1.GetOptions{ResourceVersion: "0"}); err == nil {
-			return &found.Template, nil
+		found, err := r.client.CoreV1().PodTemplates(b.Namespace).Get(ctx, b.Status.PodTemplateRef.Name, cached)
+		if err != nil {
+			return nil, err
 		}
+		return &found.Template, nil
 	case from == nil:
 	case from.Kind == "Deployment":
-		if found, getErr := r.deployments.Deployments(b.Namespace).Get(from.Name); getErr == nil {
-			return &found.Spec.Template, nil
+		found, err := r.deployments.Deployments(b.Namespace).Get(from.Name)
+		if err != nil {
+			return nil, err
 		}
+		return &found.Spec.Template, nil
 	case from.Kind == "ReplicaSet":
-		if found, getErr := r.replicaSets.ReplicaSets(b.Namespace).Get(from.Name); getErr == nil {
-			return &found.Spec.Template, nil
+		found, err := r.replicaSets.ReplicaSets(b.Namespace).Get(from.Name)
+		if err != nil {
+			return nil, err
 		}
+		return &found.Spec.Template, nil
 	case from.Kind == "StatefulSet":
-		found, getErr := r.client.AppsV1().StatefulSets(b.Namespace).Get(ctx, from.Name, metav1.GetOptions{ResourceVersion: "0"})
-		if err = getErr; err == nil {
-			return &found.Spec.Template, nil
+		found, err := r.client.AppsV1().StatefulSets(b.Namespace).Get(ctx, from.Name, cached)
+		if err != nil {
+			return nil, err
 		}
+		return &found.Spec.Template, nil
 	}
-	if apierrors.IsNotFound(err) {
-		err = nil
-	}
-	return nil, err
+	return nil, nil
 }
 
 // readBuffers adds the CapacityBuffers of the cluster to the round. Without the right to read them, there are none.
@@ -55,8 +59,11 @@ func (r *Returner) readBuffers(ctx context.Context) error {
 		var template *corev1.PodTemplateSpec
 		if !buffers[i].IsActive() {
 			continue
-		} else if template, err = r.templateOf(ctx, &buffers[i]); err == nil && template != nil {
+		}
+		if template, err = r.templateOf(ctx, &buffers[i]); template != nil {
 			r.seats.addBuffer(ctx, &buffers[i], template)
+		} else if apierrors.IsNotFound(err) {
+			err = nil // then the autoscaler has no pods for the buffer either
 		}
 	}
 	if apierrors.IsForbidden(err) {

@@ -136,7 +136,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	if r.seats, err = newRooms(ctx, r.Profile, r.Pools, client, r.Config, factory); err != nil {
 		return err
 	}
-	r.client, r.clock, r.seats.readBuffers = client, clock, r.readBuffers
+	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
 	r.deployments = factory.Apps().V1().Deployments().Lister()
 	factory.Apps().V1().Deployments().Informer()
@@ -183,6 +183,13 @@ func (r *Returner) round(ctx context.Context) {
 			return
 		}
 	}
+	readBuffers := sync.OnceValue(func() error {
+		err := r.readBuffers(ctx)
+		if err != nil {
+			logger.Error(err, "Started pods are not returned to better pools in this round")
+		}
+		return err
+	})
 	for i := range slices.Backward(world.candidates) { // the worst-ranked pool first
 		from := r.Pools.At(i)
 		if from.Return() == nil {
@@ -190,8 +197,11 @@ func (r *Returner) round(ctx context.Context) {
 		}
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) (bool, string) {
-			pod := world.pods[p.UID]
-			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "", p.Harm == "" && !p.Stuck)
+			pod, spare := world.pods[p.UID], p.Harm == "" && !p.Stuck
+			if spare && readBuffers() != nil {
+				return false, ""
+			}
+			m, err := r.seats.find(ctx, pod, r.given(pod, from), p.Harm == "", spare)
 			if err != nil {
 				logger.Error(err, "The search for capacity in better pools failed", "pod", klog.KObj(pod))
 				return false, ""

@@ -50,11 +50,8 @@ type rooms struct {
 	ranks     []pool.Rank             // of nodes
 	kept      map[string]fwk.NodeInfo // by node name: copies of nodes, to which the pods of moved are added
 	burst     []fwk.NodeInfo          // the nodes of burst pools
-	// readBuffers adds the buffers, when the first started pod has found a node. If it fails, they are unknown in this round.
-	readBuffers   func(context.Context) error
-	read, unknown bool
-	buffers       []*buffer
-	packing       *packing // nil until it is computed
+	buffers   []*buffer
+	packing   *packing // nil until it is computed
 }
 
 // snapshot is the lister from which the framework reads. Each round replaces its SharedLister.
@@ -198,8 +195,7 @@ func (r *rooms) begin(away []move) error {
 	if err != nil {
 		return fmt.Errorf("listing the nodes of the snapshot: %w", err)
 	}
-	r.moved, r.kept = nil, map[string]fwk.NodeInfo{}
-	r.read, r.unknown, r.buffers, r.packing = false, false, nil, nil
+	r.moved, r.kept, r.buffers, r.packing = nil, map[string]fwk.NodeInfo{}, nil, nil
 	for _, m := range away {
 		r.keep(m)
 	}
@@ -240,9 +236,10 @@ func (r *rooms) keep(m move) {
 	r.moved, r.packing = append(r.moved, m), nil
 }
 
-// find returns the move of the pod to the best node on which the pod fits, and that is better than its own. If keep is set, it
-// reserves capacity on that node until the end of the round. If the pod fits no node, find returns nil. find ignores the tolerations in given, because
-// the pod's replacement will not have them. With spare, the pod leaves the room that CapacityBuffers want.
+// find returns the move of the pod to the best node on which the pod fits, and that is better than its own. If keep is set,
+// it reserves capacity on that node until the end of the round. If the pod fits no node, find returns nil. find ignores the
+// tolerations in given, because the pod's replacement will not have them. With spare, the pod leaves the room that the
+// buffers want.
 func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration, keep, spare bool) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil || len(pod.Spec.ResourceClaims) > 0 {
@@ -277,16 +274,6 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 	}
 	m := move{pod: info, from: from, to: to}
-	if spare && !r.read {
-		r.read = true
-		if err := r.readBuffers(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Started pods are not returned to better pools in this round")
-			r.unknown = true
-		}
-	}
-	if spare && r.unknown {
-		return nil, nil
-	}
 	if spare && len(r.buffers) > 0 {
 		if m.wanted, err = r.isWanted(ctx, state, &m, result); err != nil {
 			return nil, err
