@@ -3,7 +3,6 @@ package gate
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 var packings = flag.Int("packings", 5000, "random queues that TestOverflowPacking judges")
@@ -170,9 +170,7 @@ func TestOverflowOpens(t *testing.T) {
 // TestOverflowPacking packs random queues onto the nodes in all ways that serve earlier pods first, as the nodes come. No
 // pod that overflows may be packed in any of them. A pod that does not count may stay unpacked for any reason.
 func TestOverflowPacking(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := seed.New(t, 1)
 	r := rule(t, nil)
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	overflow, homeless, pods := 0, 0, 0

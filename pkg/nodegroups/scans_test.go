@@ -1,17 +1,17 @@
 package nodegroups
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
+
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 // TestWaitedAt compares WaitedAt with a naive count of seconds.
 func TestWaitedAt(t *testing.T) {
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	seed := uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t, 1)
 	for range 2000 {
 		var pauses []Outage
 		paused := map[int]bool{}
@@ -45,7 +45,7 @@ func TestWaitedAt(t *testing.T) {
 		}
 		a := Scans{Outages: pauses}
 		if got := a.WaitedAt(at(since), time.Duration(wait)*time.Second); !got.Equal(want) {
-			t.Fatalf("seed %d: pauses %v, since %d, for %d: %v, want %v", seed, pauses, since, wait, got, want)
+			t.Fatalf("pauses %v, since %d, for %d: %v, want %v", pauses, since, wait, got, want)
 		}
 	}
 }

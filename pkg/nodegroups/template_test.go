@@ -2,7 +2,6 @@ package nodegroups
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 func TestLastingTaints(t *testing.T) {
@@ -109,8 +110,7 @@ func TestNodeTemplates(t *testing.T) {
 // TestTemplatesOfManyNodes compares the templates of random nodes with a naive grouping. It also bounds the memory
 // allocations for each node.
 func TestTemplatesOfManyNodes(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t, 1)
 	var nodes []*corev1.Node
 	naive := map[string]int64{}
 	for i := range 1000 {
@@ -154,7 +154,7 @@ func TestTemplatesOfManyNodes(t *testing.T) {
 		got[strings.Join(parts, ",")] = s.Allocatable.Cpu().Value()
 	}
 	if diff := cmp.Diff(naive, got); diff != "" || len(templates) != len(got) {
-		t.Errorf("seed %d: %d shapes (-naive,+got):\n%s", seed, len(templates), diff)
+		t.Errorf("%d shapes (-naive,+got):\n%s", len(templates), diff)
 	}
 	if perNode := testing.AllocsPerRun(5, func() { templatesOf(nodes, now) }) / float64(len(nodes)); perNode > 5 {
 		t.Errorf("%.1f allocations for each node: the kinds have some, the nodes none", perNode)

@@ -3,7 +3,6 @@ package poolpriority
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,6 +23,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 // lastLook is longer than the gatekeeper looks at a node on which capacity became free.
@@ -271,8 +271,7 @@ func TestOpenGateWithoutRoom(t *testing.T) {
 
 // TestNoRequeueIsLost plays random changes, and requires that each pod which fits on a node is bound soon.
 func TestNoRequeueIsLost(t *testing.T) {
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	random := seed.New(t, 1)
 	kinds := []string{"a", "b", "c"}
 	kind := func() string { return kinds[random.IntN(len(kinds))] }
 	r := newRunning(t)
@@ -355,7 +354,7 @@ func TestNoRequeueIsLost(t *testing.T) {
 			}
 			bound++
 			if time.Now().After(deadline) {
-				t.Fatalf("seed %d, round %d: %s fits on %s and is not bound", seed, round, pod, node)
+				t.Fatalf("round %d: %s fits on %s and is not bound", round, pod, node)
 			}
 		}
 		for len(r.pods()) < 100 {
@@ -364,7 +363,7 @@ func TestNoRequeueIsLost(t *testing.T) {
 	}
 	waiting := len(slices.DeleteFunc(r.pods(), func(p v1.Pod) bool { return p.Spec.NodeName != "" }))
 	if waiting < 5 || bound == 0 {
-		t.Errorf("seed %d: %d pods wait in the end, and it took %d looks for all pods that fit: the test shows nothing", seed, waiting, bound)
+		t.Errorf("%d pods wait in the end, and it took %d looks for all pods that fit: the test shows nothing", waiting, bound)
 	}
 }
 

@@ -2,7 +2,6 @@ package poolpriority
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 func TestRequestsFit(t *testing.T) {
@@ -50,7 +50,7 @@ func TestPodsByOwner(t *testing.T) {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: matching("user")}, {Name: "burst", NodeSelector: matching("burst"), Burst: &configv1.Burst{}}}})
 	must.NoError(t, err)
 	metrics.Register() // the cache sets them
-	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	r := seed.New(t, 1)
 	cache, logger := compat.NewCache(t.Context()), klog.Background()
 	x := newIndex(pools, ourProfile)
 	var nodes []*v1.Node

@@ -31,12 +31,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 var (
 	placements = flag.Int("placements", 70000, "placements of TestStrictOrder with the profile wrapped; half as many without, a tenth at four times the nodes")
 	nodes      = flag.Int("nodes", 150, "nodes of TestStrictOrder")
-	seed       = flag.Uint64("seed", 0, "seed of TestStrictOrder; 0 takes a random one")
 )
 
 // TestStrictOrder compares every placement with brute force: each node of the snapshot through each in-tree filter.
@@ -56,12 +56,7 @@ func TestStrictOrder(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := *seed
-			if s == 0 {
-				s = rand.Uint64()
-			}
-			t.Logf("seed %d", s)
-			w := newWorld(t, rand.New(rand.NewPCG(s, uint64(tc.nodes))), tc.nodes)
+			w := newWorld(t, rand.New(rand.NewPCG(seed.Of(t, 1), uint64(tc.nodes))), tc.nodes)
 			w.alike = tc.alike
 			if !tc.wrapped {
 				w.unwrap()

@@ -2,7 +2,6 @@ package foresight
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/static"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 // scenario returns a cluster with the groups, and the flags of the real autoscaler, after two minutes.
@@ -358,9 +358,7 @@ func TestReplacedVMs(t *testing.T) {
 
 // TestSpikes creates forty pods at different times of a scale-in. No pod bursts while a group that it fits can grow.
 func TestSpikes(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seed.New(t, 1)
 	burst := 0
 	for i := range 200 {
 		p := scenario(t, vms("general", "user", 3, 3, 20), vms("system", "system", 2, 2, 10))

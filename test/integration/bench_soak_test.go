@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/seed"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -78,16 +78,16 @@ func BenchmarkSoak(b *testing.B) {
 		points := &charts[chart].Lines[line].Points
 		*points = append(*points, [2]float64{time.Since(began).Seconds(), value})
 	}
-	names := slices.Collect(maps.Keys(kills))
+	names, r := slices.Sorted(maps.Keys(kills)), seed.New(b, 1)
 	restarts := 0 // by the kubelet, in a cluster
 	var marks []float64
 	var apiServer [][2]time.Time // when it was killed, and when it was back
 	for ; time.Since(began) < *soakLasts; time.Sleep(time.Second) {
-		replicas := rand.IntN(2**waitingCount/kinds + 1)
+		replicas := r.IntN(2**waitingCount/kinds + 1)
 		if time.Since(began)%(3*time.Minute) > 2*time.Minute {
-			replicas = rand.IntN(3) // the pools shrink
+			replicas = r.IntN(3) // the pools shrink
 		}
-		_ = scale(rand.IntN(kinds), replicas)
+		_ = scale(r.IntN(kinds), replicas)
 		if time.Since(sampled) > 5*time.Second {
 			for i, c := range ours {
 				if err := c.Failed(); err != nil { // it lost its lease while the API server was down
@@ -107,7 +107,7 @@ func BenchmarkSoak(b *testing.B) {
 		}
 		if time.Since(killed) > killEvery && time.Since(began)+killEvery < *soakLasts {
 			if len(marks)%len(names) == 0 { // each once, then each again
-				rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+				r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 			}
 			name := names[len(marks)%len(names)]
 			killed, marks = time.Now(), append(marks, time.Since(began).Seconds())

@@ -23,6 +23,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/seed"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -199,12 +200,7 @@ func (w *witness) usedAt(moment time.Time) resource.Quantity {
 // NodeClaims and Nodes that the API had when the pod was bound.
 func TestKarpenterChurn(t *testing.T) {
 	t.Parallel()
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("seed %d", s)
-	r := rand.New(rand.NewPCG(s, 2))
+	r := seed.New(t, 2)
 	e := startKarpenterWith(t, *churnConfig, karpenterRBAC, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
 	e.waitGated(true)
 	w := e.watchChurn("3")

@@ -16,24 +16,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/seed"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-var (
-	podCount = flag.Int("pods", 1000, "pods that TestRandomCluster has placed before it ends")
-	seed     = flag.Uint64("seed", 0, "seed of TestRandomCluster; 0 takes a random one")
-)
+var podCount = flag.Int("pods", 1000, "pods that TestRandomCluster has placed before it ends")
 
 // TestRandomCluster scales workloads of many kinds up and down, cordons, drains and taints nodes, and lets the
 // autoscaler grow and shrink the pools. The referee judges each placement. In the end no pod is pending.
 func TestRandomCluster(t *testing.T) {
 	t.Parallel()
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("seed %d", s)
-	r := rand.New(rand.NewPCG(s, 1))
+	r := seed.New(t, 1)
 	user, system := vms("userpool", "user", 2, 2, 8, 20), vms("systempool", "system", 1, 1, 4, 10)
 	user.CPU, system.CPU = resource.MustParse("4"), resource.MustParse("4")
 	e := start(t, &devcluster.AutoscalerOptions{Interval: 500 * time.Millisecond, UnneededTime: 3 * time.Second}, user, system)

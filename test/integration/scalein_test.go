@@ -3,7 +3,6 @@ package integration
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/seed"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -42,8 +42,9 @@ func TestScaleIn(t *testing.T) {
 		*d.Spec.Replicas = 0
 		endsFast(&d.Spec.Template)
 		e.Create(d)
+		r := seed.New(t, 1)
 		for range *rounds {
-			first := 1 + rand.Int32N(from-1)
+			first := 1 + r.Int32N(from-1)
 			e.Scale(app, first)
 			e.Remain(60*time.Second, app, int(first))
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })

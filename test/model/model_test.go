@@ -5,7 +5,6 @@ package model
 
 import (
 	"flag"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -16,11 +15,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/seed"
 )
 
 var (
 	decisions = flag.Int("decisions", 200000, "decisions that TestGate compares")
-	seed      = flag.Uint64("seed", 0, "seed of TestGate; 0 takes a random one")
 )
 
 const (
@@ -82,12 +81,7 @@ var covered = struct{ states, statuses, whys []string }{
 // TestGate compares all decisions with the model. It also checks that the requeue of a held pod is due no later than
 // its gate opens without an event.
 func TestGate(t *testing.T) {
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("seed %d", s)
-	r := rand.New(rand.NewPCG(s, 0))
+	r := seed.New(t, 1)
 	c := counts{states: map[string]int{}, statuses: map[string]int{}, whys: map[string]int{}}
 	for c.compared < *decisions && !t.Failed() {
 		w := newWorld(r)
