@@ -214,6 +214,10 @@ test-long: tools build karpenter ## Run what is too long for each run: a million
 	@hack/step.sh "ten minutes without Karpenter" hack/go-test.sh -count=1 -timeout 40m ./test/integration -run '^TestKarpenterSilence' -silent 10m -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
 	@while read -r minor; do $(MAKE) --no-print-directory test-upstream KUBERNETES_MINOR=$$minor < /dev/null || exit 1; done < hack/kubernetes/released
 
+.PHONY: flakes
+flakes: ## Repeat make test-unit 20 times and the main story 10 times, half of the runs beside busy CPUs, and print each test that failed
+	@hack/flakes.sh 20 10
+
 .PHONY: test-upstream
 test-upstream: tools ## Run Kubernetes' own tests of the scheduler with the plugin in it, once with pools of no node and once with one of all
 	@hack/step.sh "Kubernetes $(KUBERNETES_MINOR)'s tests of the scheduler" hack/test-upstream.sh $(KUBERNETES_MINOR) -tools $(CURDIR)/$(TOOLS)

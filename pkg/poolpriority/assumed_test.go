@@ -64,8 +64,8 @@ func TestAssumedPodNotBound(t *testing.T) {
 			if refused := errors.Is(status.AsError(), errBetterNode); refused != tc.refused || status.IsSuccess() == tc.refused {
 				t.Fatalf("status %v, want it refused: %t", status.AsError(), tc.refused)
 			}
-			if took := time.Since(began); took < tc.waits || took > tc.waits+3*time.Second {
-				t.Errorf("the binding took %v, want %v", took, tc.waits)
+			if took := time.Since(began); took < tc.waits {
+				t.Errorf("the binding took %v, want at least %v", took, tc.waits)
 			}
 			if tc.refused { // later cycles do not count on the pod that was not bound
 				h.remove("first")

