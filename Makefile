@@ -204,7 +204,9 @@ kind-node-image: default-minor ## Build the node image local/node:KUBERNETES fro
 	@hack/kind/engine.sh hack/kind/node-image.sh local/node:$(KUBERNETES)
 
 .PHONY: test-long
+test-long: export SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 test-long: tools build karpenter ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
+	@echo "The random tests draw from SEED=$$SEED"
 	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 600000
 	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000 -published 100000
 	@hack/step.sh "overflow: 100,000 queues" hack/go-test.sh -count=1 ./pkg/gate -run '^TestOverflowPacking$$' -packings 100000
@@ -249,9 +251,9 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
-# How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 22700
-MAX_LINES_OTHER = 48450
+# How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
+MAX_LINES_SHIPPED = 22661
+MAX_LINES_OTHER = 48602
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go
@@ -278,9 +280,13 @@ verify: ## Check format, vet, lint, modules, workflows, generated and copied fil
 VULNDB ?=
 
 .PHONY: vulncheck
-vulncheck: ## Look for known vulnerabilities in the code that the commands call, in VULNDB or the official database
+vulncheck: ## Look for known vulnerabilities in the code that the commands of each released build call, in VULNDB or the official database
 	@hack/step.sh "build lint tools" hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
-	@hack/step.sh "govulncheck" bin/lint/govulncheck $(if $(VULNDB),-db $(VULNDB)) ./cmd/...
+	@while read -r minor; do $(MAKE) --no-print-directory vulncheck-minor KUBERNETES_MINOR=$$minor < /dev/null || exit 1; done < hack/kubernetes/released
+
+.PHONY: vulncheck-minor
+vulncheck-minor:
+	@hack/step.sh "govulncheck, build for $(KUBERNETES_MINOR)" bin/lint/govulncheck $(if $(VULNDB),-db $(VULNDB)) $(filter -tags=%,$(GOFLAGS)) ./cmd/...
 
 .PHONY: generate
 generate: ## Write the generated and copied files anew

@@ -49,7 +49,7 @@ type PoolPriorityArgs struct {
 	Pools []Pool `json:"pools"`
 
 	// Orders are other orders of the pools. A pod names its order in the annotation `poolpriority.dev/order`. Without the
-	// annotation, the order is that of `pools`.
+	// annotation, the order is that of `pools`. Alpha.
 	Orders []NamedOrder `json:"orders,omitempty"`
 
 	// Tenants makes bursting an administrator's decision. With `true`, only pods of labelled namespaces may burst. Without
@@ -128,7 +128,7 @@ type Pool struct {
 	Capacity *PoolCapacity `json:"capacity,omitempty"`
 
 	// Return evicts pods of a regular pool when a better regular pool has capacity for them, for example to return them
-	// to spot VMs. It is for regular pools but the first. It needs `order: Strict`.
+	// to spot VMs. It is for regular pools but the first. It needs `order: Strict`. Alpha.
 	Return *Return `json:"return,omitempty"`
 
 	// Burst makes this a burst pool. Its gate opens for a pod when no earlier pool can grow for the pod.
@@ -259,11 +259,11 @@ type Burst struct {
 
 	// WhileGrowing sets whether a pod waits for nodes that are on their way. `Hold` keeps the gate closed. `Overflow` opens
 	// it if no earlier pool can get more nodes, and those on their way have no room for the pod. NodePools, and node
-	// groups that grow from zero, always hold. `Overflow` excludes `waitLimit` in all pools.
+	// groups that grow from zero, always hold. `Overflow` excludes `waitLimit` in all pools, and is alpha.
 	WhileGrowing WhileGrowing `json:"whileGrowing,omitempty"`
 
 	// MakeRoom makes a pod preempt pods of low priority, such as placeholders, before it bursts. Preemption needs
-	// `order: Strict`.
+	// `order: Strict`. Alpha.
 	MakeRoom MakeRoom `json:"makeRoom,omitempty"`
 
 	// Return evicts pods of the pool when VMs have capacity for them. It needs `order: Strict`.
