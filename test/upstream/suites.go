@@ -30,7 +30,7 @@ type fit struct {
 	Tests   []string `json:"tests"`
 	Why     string   `json:"why"`
 	Replace []struct {
-		Old string `json:"old"` // must be in the file once
+		Old string `json:"old"` // must be in the file
 		New string `json:"new"`
 	} `json:"replace"`
 }
@@ -111,7 +111,7 @@ func readFits(file string) (*fitting, error) {
 	return f, nil
 }
 
-// apply returns the file's text with its changes. It fails if a text to replace is not in the file exactly once.
+// apply returns the file's text with its changes. It fails if a text to replace is not in the file.
 func (f *fitting) apply(file, text string) (string, error) {
 	for _, fit := range f.fits {
 		if fit.File != file {
@@ -119,10 +119,10 @@ func (f *fitting) apply(file, text string) (string, error) {
 		}
 		f.used[file] = true
 		for _, r := range fit.Replace {
-			if n := strings.Count(text, r.Old); n != 1 {
-				return "", fmt.Errorf("%s has %d times what fitted.yaml replaces, not once:\n%s", file, n, r.Old)
+			if !strings.Contains(text, r.Old) {
+				return "", fmt.Errorf("%s does not have what fitted.yaml replaces:\n%s", file, r.Old)
 			}
-			text = strings.Replace(text, r.Old, r.New, 1)
+			text = strings.ReplaceAll(text, r.Old, r.New)
 		}
 	}
 	return text, nil
