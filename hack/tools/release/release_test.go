@@ -68,7 +68,7 @@ func newBinaries(t *testing.T) string {
 		}
 		data, err := os.ReadFile(built)
 		noError(t, err)
-		for _, minor := range []string{"1.35", "1.36"} {
+		for _, minor := range []string{"1.35", "1.36", "1.37"} {
 			for _, name := range []string{program, "pool-priority-controller"} {
 				file := filepath.Join(dir, minor, platform, name)
 				noError(t, os.MkdirAll(filepath.Dir(file), 0o755))
@@ -106,8 +106,8 @@ func TestRelease(t *testing.T) {
 	var stdout bytes.Buffer
 	noError(t, run([]string{"check", "-key", public, signed}, &stdout))
 	t.Log("\n" + stdout.String())
-	if n := strings.Count(stdout.String(), "signed by this key"); n != 4 {
-		t.Errorf("%d signatures were verified, want those of the sums, the chart and two images", n)
+	if n := strings.Count(stdout.String(), "signed by this key"); n != 5 {
+		t.Errorf("%d signatures were verified, want those of the sums, the chart and three images", n)
 	}
 	stdout.Reset()
 	noError(t, run([]string{"check", unsigned}, &stdout))
@@ -181,7 +181,7 @@ func TestRelease(t *testing.T) {
 func TestChart(t *testing.T) {
 	tree, out := newTree(t), t.TempDir()
 	r := release{version: "v1.2.3", registry: "registry.example.com/team", tree: tree, out: out}
-	r.chart(map[string]string{"1.36": "sha256:b", "1.35": "sha256:a"})
+	r.chart(map[string]string{"1.37": "sha256:c", "1.36": "sha256:b", "1.35": "sha256:a"})
 	archive, err := os.ReadFile(filepath.Join(out, "pool-priority-scheduler-1.2.3.tgz"))
 	noError(t, err)
 	files := untarGzip(archive)
@@ -195,7 +195,7 @@ func TestChart(t *testing.T) {
 			changed = append(changed, strings.TrimSpace(strings.Split(line, "#")[0]))
 		}
 	}
-	if released := string(files[program+"/files/released"].data); released != "1.35 sha256:a\n1.36 sha256:b\n" {
+	if released := string(files[program+"/files/released"].data); released != "1.35 sha256:a\n1.36 sha256:b\n1.37 sha256:c\n" {
 		t.Errorf("files/released is %q", released)
 	}
 	want := []string{"repository: registry.example.com/team/pool-priority-scheduler"}
@@ -208,7 +208,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("a chart with two of the lines: %v", p)
 		}
 	}()
-	r.chart(map[string]string{"1.36": "sha256:b", "1.35": "sha256:a"})
+	r.chart(map[string]string{"1.37": "sha256:c", "1.36": "sha256:b", "1.35": "sha256:a"})
 }
 
 // TestManifest: a manifest has the objects of the overlay, and the namespace first.
