@@ -316,12 +316,12 @@ func (h *history) state(s seat, k int) (nodegroups.State, string) {
 }
 
 // upcoming returns the number of nodes that were ordered and are not usable. It subtracts usable nodes that the status
-// does not count yet. After an order, unready nodes may be stopped VMs that start again.
+// does not count yet. After an order, as many unready nodes may be stopped VMs that start again as were ordered.
 func (h *history) upcoming(name string, provision time.Duration, k int) int {
 	g, usable := h.at(k, name), 0
 	ordered := g.upcoming()
 	if h.looks[k].at.Sub(h.rose(name, k)) < provision {
-		ordered += g.unready
+		ordered = max(ordered, min(ordered+g.unready, h.unmet(name, provision, k)))
 	}
 	for _, n := range h.nodesOf(name, k) {
 		if n.ready && !n.startup && !n.leaving {
@@ -329,6 +329,27 @@ func (h *history) upcoming(name string, provision time.Duration, k int) int {
 		}
 	}
 	return min(ordered, g.target-usable)
+}
+
+// unmet returns how many nodes the group has ordered in one go and not got: no rise of its target came later than the
+// provision time after the rise before, and a node that becomes ready is one of the ordered.
+func (h *history) unmet(name string, provision time.Duration, k int) int {
+	var last time.Time
+	n, sights := 0, h.sights(name, k)
+	for i, j := range sights {
+		if i == 0 {
+			continue
+		}
+		g, before := h.at(j, name), h.at(sights[i-1], name)
+		n = max(0, n-max(0, g.ready-before.ready))
+		if g.target > before.target {
+			if h.looks[j].at.Sub(last) >= provision {
+				n = 0
+			}
+			n, last = n+g.target-before.target, h.looks[j].at
+		}
+	}
+	return n
 }
 
 // rose returns when the group's target last rose.

@@ -206,8 +206,9 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	missing, startsUntil := g.Health.upcoming(), j.LastScaleUp.Add(s.Graces.Provision)
 	if now.Before(startsUntil) {
 		// In a pool with scale-down mode Deallocate, a stopped VM keeps its node, and a scale-up starts the VM again. So
-		// does the VM of a suspended node.
-		missing += g.Health.NodeCounts.Registered.Unready.Total + g.Health.NodeCounts.Registered.Suspended
+		// does the VM of a suspended node. No more of these nodes are on their way than the scale-ups have ordered.
+		stopped := g.Health.NodeCounts.Registered.Unready.Total + g.Health.NodeCounts.Registered.Suspended
+		missing = max(missing, min(missing+stopped, t.memory[g.Name].Ordered))
 	}
 	missing = min(missing, g.Health.CloudProviderTarget-usable)
 	changes := t.members.of(g.Name)

@@ -456,7 +456,8 @@ func TestSizes(t *testing.T) {
 }
 
 // TestStoppedVMs: in a pool with scale-down mode Deallocate, the nodes of stopped VMs stay and are unready. Nodes of
-// other clouds may be suspended. When the autoscaler starts the VMs again, the status has no upcoming nodes.
+// other clouds may be suspended. When the autoscaler starts the VMs again, the status has no upcoming nodes. No more of them
+// are on their way than were ordered.
 func TestStoppedVMs(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
 	nodes := func(ready int) []*corev1.Node {
@@ -493,9 +494,15 @@ func TestStoppedVMs(t *testing.T) {
 		at(0, status(2, 2, 3), 2, "BelowMaxSize")
 		at(10*time.Second, status(5, 2, 3), 2, "Provisioning")
 		at(20*time.Second, status(5, 2, 3), 3, "Provisioning")
+		at(50*time.Second, status(5, 3, 2), 3, "Provisioning")
 		at(60*time.Second, status(5, 3, 2), 5, "AtMaxSize") // all are ready before the status shows it
 		at(70*time.Second, status(5, 5, 0), 5, "AtMaxSize")
-		at(80*time.Second, status(5, 3, 2), 3, "Provisioning") // two became unready: perhaps they start again
+		at(80*time.Second, status(5, 3, 2), 3, "AtMaxSize") // all have come, and two broke
 		at(10*time.Second+graces.Provision, status(5, 3, 2), 3, "AtMaxSize")
+
+		source.Tracker = NewTracker(time.Hour, graces.Provision) // one node has been broken for a day, and one is ordered
+		at(0, status(4, 3, 1), 3, "BelowMaxSize")
+		at(10*time.Second, status(5, 3, 1), 3, "Provisioning")
+		at(2*time.Minute, status(5, 4, 1), 4, "AtMaxSize")
 	}
 }

@@ -111,6 +111,9 @@ type Group struct {
 	// expects.
 	Target  int `json:"target"`
 	Present int `json:"present"`
+	// Ready is the number of ready nodes. Ordered is how many nodes the last scale-ups ordered that have not become ready.
+	Ready   int `json:"ready,omitempty"`
+	Ordered int `json:"ordered,omitempty"`
 	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target or Present changed, or no
 	// node was upcoming. While no node is upcoming, Progress is not published.
 	LastScaleUp time.Time `json:"rose,omitzero"`
@@ -357,11 +360,17 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	present := g.Health.CloudProviderTarget - g.Health.upcoming()
 	m, known := t.memory[g.Name]
 	if !known {
-		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Progress: now}
+		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Ready: g.Health.NodeCounts.Registered.Ready, Progress: now}
 		t.memory[g.Name] = m
 	}
+	m.Ordered = max(0, m.Ordered-max(0, g.Health.NodeCounts.Registered.Ready-m.Ready))
+	m.Ready = g.Health.NodeCounts.Registered.Ready
 	if g.Health.CloudProviderTarget > m.Target {
 		happened = true
+		if now.Sub(m.LastScaleUp) >= t.provision {
+			m.Ordered = 0 // what has not come by now is not on its way
+		}
+		m.Ordered += g.Health.CloudProviderTarget - m.Target
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
