@@ -252,8 +252,8 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if !strings.Contains(cm.Data["status"], "state: Full") {
-			return "published: " + cm.Data["status"]
+		if !strings.Contains(cm.Data["view"], `"state":"Full"`) {
+			return "published: " + cm.Data["view"]
 		}
 		return ""
 	})

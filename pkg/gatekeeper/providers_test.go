@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,8 +76,8 @@ func (w *world) published(state breaker.State) {
 		if err != nil {
 			return err.Error()
 		}
-		if len(s.BurstPools) != 1 || s.BurstPools[0].State != state || (s.Memory.BurstPools["aci"].State == breaker.Refusing) != (state == breaker.Refusing) {
-			return "published: " + cm.Data["status"] + cm.Data["memory"]
+		if s.View == nil || cmp.Or(s.View.Capacity.Pools[2].Provider.State, breaker.Open) != state || (s.Memory.BurstPools["aci"].State == breaker.Refusing) != (state == breaker.Refusing) {
+			return "published: " + cm.Data["view"] + cm.Data["memory"]
 		}
 		return ""
 	})

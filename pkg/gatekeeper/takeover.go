@@ -37,14 +37,11 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	g.providers.Restore(&last.Memory, now)
 	g.override.Restore(&last.Memory)
 	view := *g.view.Load()
-	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
-		return &view
-	}
-	view.Pools = slices.Clone(view.Pools)
-	for _, published := range last.Pools {
+	if last.View != nil && now.Sub(last.Memory.Written) <= max(g.rule.UnknownGrace, restoreLimit) {
+		view.Pools = slices.Clone(view.Pools)
 		for i := range g.config.Pools.Regular() {
-			if g.config.Pools.At(i).Name == published.Name {
-				view.Pools[i] = published.Restored()
+			if p, ok := last.View.Restored(g.config.Pools.At(i).Name); ok {
+				view.Pools[i] = p
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -36,7 +37,8 @@ func TestRestore(t *testing.T) {
 			g, now := w.Gatekeeper, w.clock.Now()
 			since := now.Add(-tc.age - time.Hour).Truncate(time.Second)
 			state := &published.Status{
-				Pools:  []published.Pool{{Name: "system", State: nodegroups.Unknown, Since: since}, {Name: "gone", State: nodegroups.Full}},
+				View: &published.View{Args: &configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "system", NodeSelector: &metav1.LabelSelector{}}, {Name: "gone", NodeSelector: &metav1.LabelSelector{}}}},
+					Capacity: nodegroups.View{Pools: []nodegroups.Pool{{State: nodegroups.Unknown, Since: since}, {State: nodegroups.Full}}}},
 				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
 			}
 			data := must.Get(state.Encode())(t)

@@ -144,16 +144,6 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns g, a group that another leader published, with the given name and state. If g.Settled is empty,
-// Restored sets it from the state and the code of the state's reason.
-func Restored(name string, state State, code string, g Group) Group {
-	if g.Settled == "" {
-		g.Settled = settled(state, code)
-	}
-	g.Name, g.State = name, state
-	return g
-}
-
 // follow copies times from old, the same group in the previous view. A time that a change has reset is not copied.
 func (g *Group) follow(old *Group, now time.Time) {
 	if old.State == g.State && !old.Since.After(now) {

@@ -162,9 +162,8 @@ func TestArrival(t *testing.T) {
 func TestFollow(t *testing.T) {
 	const before = time.Hour
 	old := func(state State, code string) Group {
-		g := Restored("g", state, code, Group{Since: now.Add(-before), LastActivity: now.Add(-before), Nodes: 2, Newest: now.Add(-2 * before)})
-		g.Version, g.LastChanged = "2/3", now.Add(-before)
-		return g
+		return Group{GroupStatus: GroupStatus{Name: "g", State: state, Version: "2/3"}, Since: now.Add(-before), LastActivity: now.Add(-before), LastChanged: now.Add(-before),
+			Nodes: 2, Newest: now.Add(-2 * before), Settled: settled(state, code)}
 	}
 	is := func(state State, code string) GroupStatus {
 		return GroupStatus{Name: "g", State: state, Reason: Reason{Code: code}, Members: make([]*corev1.Node, 2), Version: "2/3"}

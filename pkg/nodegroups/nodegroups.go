@@ -168,12 +168,11 @@ type Group struct {
 	// earlier nodes. NodeTemplates is empty if no template is known.
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 
-	// Newest is the creation time of the group's newest node; zero if the group has no nodes. The leader publishes
-	// Newest and Settled with the pool's status, not with the view.
-	Newest time.Time `json:"-"`
+	// Newest is the creation time of the group's newest node; zero if the group has no nodes.
+	Newest time.Time `json:"newest,omitzero"`
 	// Settled is the last state other than Unknown that the source returned, followed by the code of the state's
 	// reason.
-	Settled string `json:"-"`
+	Settled string `json:"settled,omitempty"`
 }
 
 // Pool is a pool in the view. It combines the pool's status from the source with facts about the pool's nodes.

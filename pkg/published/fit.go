@@ -22,11 +22,8 @@ const (
 // Fit returns the status without the parts for which the ConfigMap is too small. LeftOut names and counts these parts.
 // The least important parts are left out first. Only tools read the View, and the next leader needs the Memory.
 func (s *Status) Fit() *Status {
-	c, v := *s, View{}
-	if s.View != nil {
-		v = *s.View
-		c.View = &v
-	}
+	c, v := *s, *s.View
+	c.View = &v
 	excess := c.size() - maxBytes
 	for _, part := range []struct {
 		name string
@@ -46,11 +43,8 @@ func (s *Status) Fit() *Status {
 			excess = c.size() - maxBytes
 		}
 		if left > 0 {
-			c.LeftOut = append(c.LeftOut, fmt.Sprintf("%d %s", left, part.name))
+			v.LeftOut = append(v.LeftOut, fmt.Sprintf("%d %s", left, part.name))
 		}
-	}
-	if v.LeftOut = c.LeftOut; len(c.LeftOut) > 0 {
-		c.Problems = append(slices.Clone(c.Problems), "the state is too large for the ConfigMap, and the parts under leftOut are left out")
 	}
 	return &c
 }

@@ -1,6 +1,7 @@
 package published
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -23,11 +24,7 @@ var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 
 func TestRoundTrip(t *testing.T) {
 	want := &Status{
-		Pools: []Pool{{Name: "user", State: nodegroups.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
-			Groups: []Group{{Name: "aks-userpool-1-vmss", State: nodegroups.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, LastActivity: now, Nodes: 3, Starting: 1, Newest: now, Before: "Full AtMaxSize"}, {State: nodegroups.Full, Reason: "NotAutoscaled", Since: now, LastActivity: now}}}},
-		BurstPools: []BurstPool{{Name: "aci", State: breaker.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
-		Override:   gate.Override{Gate: gate.OverrideClosed, Until: now},
-		Problems:   []string{"pool system: a problem"},
+		View: testView(),
 		Memory: Memory{
 			Written: now,
 			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Outages: []nodegroups.Outage{{From: now, To: now}, {From: now}}, Incarnation: "a", Unhealthy: true, UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
@@ -45,33 +42,42 @@ func TestRoundTrip(t *testing.T) {
 	}
 	data := must.Get(want.Encode())(t)
 	got := must.Get(Decode(&corev1.ConfigMap{Data: data}))(t)
+	want.View, got.View = nil, nil // see TestView
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
 }
 
 func TestDecode(t *testing.T) {
-	if s, err := Decode(&corev1.ConfigMap{}); err != nil || len(s.Pools) != 0 || !s.Memory.Written.IsZero() {
+	if s, err := Decode(&corev1.ConfigMap{}); err != nil || s.View != nil || !s.Memory.Written.IsZero() {
 		t.Errorf("an empty ConfigMap: %+v, %v", s, err)
 	}
-	if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{StatusKey: "pools: [{name: a, future: field}]", MemoryKey: "future: {}"}}); err != nil {
+	if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{MemoryKey: `{"future": {}}`}}); err != nil {
 		t.Errorf("fields of a newer version: %v", err)
 	}
-	for _, key := range []string{StatusKey, MemoryKey} {
-		if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{key: "\t{"}}); err == nil {
-			t.Errorf("garbage under %q: no error", key)
+	data := must.Get((&Status{View: testView(), Memory: Memory{Written: now}}).Encode())(t)
+	for _, key := range []string{ViewKey, MemoryKey} {
+		garbage := maps.Clone(data)
+		garbage[key] = "\t{"
+		s, err := Decode(&corev1.ConfigMap{Data: garbage})
+		if err == nil || (s.View == nil) != (key == ViewKey) || s.Memory.Written.IsZero() != (key == MemoryKey) {
+			t.Errorf("garbage under %q: %v, and the other key gives %+v", key, err, s)
 		}
 	}
 }
 
 // FuzzDecode: for any content of the ConfigMap, Decode returns an error or a status, and does not panic.
 func FuzzDecode(f *testing.F) {
-	f.Add("pools: [{name: user, state: Full, since: 2026-11-21T10:00:00Z}]", "written: 2026-11-21T10:00:00Z\nunschedulable: {u: 2026-11-21T10:00:00Z}")
-	f.Add("", "clusterAutoscaler: {groups: {a: {target: 1}}}")
-	f.Fuzz(func(t *testing.T, status, memory string) {
-		s, err := Decode(&corev1.ConfigMap{Data: map[string]string{StatusKey: status, MemoryKey: memory}})
+	data := must.Get((&Status{View: testView(), Memory: Memory{Written: now, Unschedulable: map[types.UID]time.Time{"u": now}}}).Encode())(f)
+	f.Add(data[ViewKey], data[MemoryKey])
+	f.Add("", `{"clusterAutoscaler": {"groups": {"a": {"target": 1}}}}`)
+	f.Fuzz(func(t *testing.T, view, memory string) {
+		s, err := Decode(&corev1.ConfigMap{Data: map[string]string{ViewKey: view, MemoryKey: memory}})
 		if err != nil {
 			return
+		}
+		if s.View != nil {
+			s.View.Restored("user")
 		}
 		clusterautoscaler.NewTracker(0, 0).Restore(s.Memory.ClusterAutoscaler, now)
 		if _, err := s.Encode(); err != nil && !strings.Contains(err.Error(), "year outside of range") {
@@ -94,9 +100,15 @@ func (s source) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatu
 // published returns the pool as the next leader restores it.
 func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
 	t.Helper()
-	data := must.Get((&Status{Pools: []Pool{Of(name, p)}}).Encode())(t)
+	v := testView()
+	v.Args.Pools[0].Name, v.Capacity.Pools[0] = name, *p
+	data := must.Get((&Status{View: v}).Encode())(t)
 	read := must.Get(Decode(&corev1.ConfigMap{Data: data}))(t)
-	return read.Pools[0].Restored()
+	restored, ok := read.View.Restored(name)
+	if _, unknown := read.View.Restored("other"); !ok || unknown {
+		t.Errorf("restored: %v, and a pool that is not there: %v", ok, unknown)
+	}
+	return restored
 }
 
 // TestNextLeader: a leader that starts from the published state keeps the times at which pools and groups entered their
@@ -137,7 +149,7 @@ func TestNextLeader(t *testing.T) {
 	if g := back.Pools[0].Groups; !g[0].LastActivity.Equal(at(0)) || !g[1].LastActivity.Equal(at(10)) {
 		t.Errorf("groups that were Unknown moved %v and %v, want the first not since, the second just now", g[0].LastActivity.Sub(now), g[1].LastActivity.Sub(now))
 	}
-	if p := Of("user", &first.Pools[0]); len(p.Groups) != 2 || p.Groups[1].Nodes != 1 || p.Groups[1].Reason != "X" || p.Name != "user" || p.Nodes != 3 {
+	if p := published(t, "user", &first.Pools[0]); len(p.Groups) != 2 || p.Groups[1].Nodes != 1 || p.Groups[1].Reason.Code != "X" || p.Nodes != 3 {
 		t.Errorf("published: %+v", p)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// ViewKey is the ConfigMap's key that holds a View in JSON. Tools read this key.
+	// ViewKey is the ConfigMap's key that holds a View in JSON. People, tools and the next leader read it.
 	ViewKey = "view"
 	// ViewVersion and ViewKind are the version and the kind of a View.
 	ViewVersion, ViewKind = "poolpriority.dev/v1alpha1", "View"
@@ -64,7 +64,9 @@ type View struct {
 	Held Held `json:"held"`
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut is Status.LeftOut. A decision from an incomplete View may differ from the scheduler's decision.
+	// LeftOut counts the entries that Fit left out, such as "230 refusals". They are details (usage figures, declines and
+	// templates), waits (Waits), refusals (Memory.BurstPools) and clocks (Memory.Unschedulable). A decision from an
+	// incomplete View may differ from the scheduler's decision.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
@@ -106,8 +108,18 @@ type HeldBy struct {
 // Encode returns the View in JSON, as written at the given time.
 func (v *View) Encode(written time.Time) ([]byte, error) {
 	c := *v
-	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, utc(written)
+	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, written.UTC()
 	return json.Marshal(&c)
+}
+
+// Restored returns the state of the named regular pool as the next leader starts from it, and whether there is one.
+func (v *View) Restored(name string) (nodegroups.Pool, bool) {
+	i := slices.IndexFunc(v.Args.Pools, func(p configv1.Pool) bool { return p.Name == name && p.Burst == nil })
+	if i < 0 {
+		return nodegroups.Pool{}, false
+	}
+	p := &v.Capacity.Pools[i]
+	return nodegroups.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes, Groups: p.Groups}, true
 }
 
 // quiet returns the View without the fields that change at every evaluation of the pools. While pods are held, it drops

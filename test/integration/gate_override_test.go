@@ -28,8 +28,8 @@ func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 		if err != nil {
 			return err.Error()
 		}
-		if problems := strings.Join(state.Problems, "\n"); state.Override.Gate != want || !strings.Contains(problems, problem) || problem == "" && strings.Contains(problems, gate.OverrideConfigMap) {
-			return fmt.Sprintf("published: %q and %q, want %q and %q", state.Override, problems, want, problem)
+		if problems := strings.Join(state.View.Problems, "\n"); state.View.Override.Gate != want || !strings.Contains(problems, problem) || problem == "" && strings.Contains(problems, gate.OverrideConfigMap) {
+			return fmt.Sprintf("published: %q and %q, want %q and %q", state.View.Override, problems, want, problem)
 		}
 		return ""
 	})

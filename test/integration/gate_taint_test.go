@@ -216,8 +216,8 @@ func TestGateTaintDenied(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if !strings.Contains(strings.Join(state.Problems, "\n"), "the gate taint poolpriority.dev/gate has been missing on node "+devcluster.VirtualNodeName) {
-			return fmt.Sprintf("published problems: %q", state.Problems)
+		if !strings.Contains(strings.Join(state.View.Problems, "\n"), "the gate taint poolpriority.dev/gate has been missing on node "+devcluster.VirtualNodeName) {
+			return fmt.Sprintf("published problems: %q", state.View.Problems)
 		}
 		return ""
 	}

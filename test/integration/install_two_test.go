@@ -117,7 +117,7 @@ func (e *env) problemsOf(namespace string) string {
 	if err != nil {
 		return err.Error()
 	}
-	return strings.Join(state.Problems, "\n")
+	return strings.Join(state.View.Problems, "\n")
 }
 
 func (e *env) setTeam(node, team string) {

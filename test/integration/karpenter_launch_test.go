@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -77,12 +79,11 @@ func (e *env) becomes(state, code, detail string) {
 		if err != nil {
 			return err.Error()
 		}
-		for _, p := range s.Pools {
-			if p.Name == "user" && string(p.State) == state && p.Reason == code && strings.Contains(p.Detail, detail) {
-				return ""
-			}
+		p := &s.View.Capacity.Pools[slices.IndexFunc(s.View.Args.Pools, func(p configv1.Pool) bool { return p.Name == "user" })]
+		if string(p.State) == state && p.Reason.Code == code && strings.Contains(p.Reason.Detail, detail) {
+			return ""
 		}
-		return fmt.Sprintf("%+v, want %s %s with %q", s.Pools, state, code, detail)
+		return fmt.Sprintf("%s %+v, want %s %s with %q", p.State, p.Reason, state, code, detail)
 	})
 }
 

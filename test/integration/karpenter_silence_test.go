@@ -51,8 +51,8 @@ func TestKarpenterSilence(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if p := state.Pools[0]; p.Reason != "KarpenterDead" {
-			return fmt.Sprintf("pool %s is %s by %s", p.Name, p.State, p.Reason)
+		if p := state.View.Capacity.Pools[0]; p.Reason.Code != "KarpenterDead" {
+			return fmt.Sprintf("the pool is %s by %s", p.State, p.Reason)
 		}
 		return ""
 	})
@@ -105,7 +105,7 @@ func (e *env) sees(want nodegroups.State) {
 	e.Helper()
 	e.Eventually(time.Minute, func() string {
 		state, err := e.published()
-		if err != nil || state.Pools[0].State != want {
+		if err != nil || state.View.Capacity.Pools[0].State != want {
 			return fmt.Sprintf("published: %+v, %v", state, err)
 		}
 		return ""

@@ -114,7 +114,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			e.autoscalerSays("userpool", 1, 3)
 			time.Sleep(500 * time.Millisecond) // the published state may be from before the last kill
 			e.Eventually(20*time.Second, func() string {
-				if status, err := e.published(); err != nil || len(status.Pools) != 1 || status.Pools[0].State != nodegroups.CanGrow {
+				if status, err := e.published(); err != nil || status.View.Capacity.Pools[0].State != nodegroups.CanGrow {
 					return fmt.Sprintf("published: %+v, %v", status, err)
 				}
 				return ""

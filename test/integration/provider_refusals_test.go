@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -88,8 +90,9 @@ func (e *env) publishes(state breaker.State, code string) {
 		if err != nil {
 			return err.Error()
 		}
-		if len(s.BurstPools) == 0 || s.BurstPools[0].State != state || s.BurstPools[0].Code != code {
-			return fmt.Sprintf("published: %+v, want %s %s", s.BurstPools, state, code)
+		i := slices.IndexFunc(s.View.Args.Pools, func(p configv1.Pool) bool { return p.Burst != nil })
+		if p := s.View.Capacity.Pools[i].Provider; cmp.Or(p.State, breaker.Open) != state || p.Code != code {
+			return fmt.Sprintf("published: %+v, want %s %s", p, state, code)
 		}
 		return ""
 	})

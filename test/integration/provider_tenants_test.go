@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/must"
@@ -69,7 +72,8 @@ func TestRefusedTenant(t *testing.T) {
 			return ""
 		})
 		state := must.Get(e.published())(t)
-		if b := state.BurstPools[0]; b.State != breaker.Open {
+		i := slices.IndexFunc(state.View.Args.Pools, func(p configv1.Pool) bool { return p.Burst != nil })
+		if b := state.View.Capacity.Pools[i].Provider; cmp.Or(b.State, breaker.Open) != breaker.Open {
 			t.Errorf("%s: the pool is %s: %s %s", tc.name, b.State, b.Code, b.Message)
 		}
 		t.Logf("%s: another tenant's pod ran after %v; %v", tc.name, time.Since(began).Round(100*time.Millisecond), e.Placed("web"))

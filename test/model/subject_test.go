@@ -97,10 +97,8 @@ func (s *subject) start() {
 
 // publish returns the data that a leader publishes at the time now.
 func (s *subject) publish(now time.Time) map[string]string {
-	state := &published.Status{Memory: published.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(true, now)}}
-	for i := range s.rule.Pools.Regular() {
-		state.Pools = append(state.Pools, published.Of(s.configs[i].Name, &s.view.Pools[i]))
-	}
+	state := &published.Status{View: &published.View{Args: &configv1.PoolPriorityArgs{Pools: s.configs}, Capacity: *s.view},
+		Memory: published.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(true, now)}}
 	data, err := state.Encode()
 	if err != nil {
 		s.t.Fatal(err)
@@ -117,8 +115,8 @@ func (s *subject) restart(data map[string]string, now time.Time) {
 	s.start()
 	s.tracker.Restore(state.Memory.ClusterAutoscaler, now)
 	s.view = &nodegroups.View{Pools: make([]nodegroups.Pool, s.rule.Pools.Len())}
-	for i := range state.Pools {
-		s.view.Pools[i] = state.Pools[i].Restored()
+	for i := range s.rule.Pools.Regular() {
+		s.view.Pools[i], _ = state.View.Restored(s.configs[i].Name)
 	}
 }
 

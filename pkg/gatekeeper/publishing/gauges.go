@@ -43,7 +43,7 @@ var (
 	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override sets this gate (Open or Closed), 0 otherwise.", "gate")
 	refusingGauge = gauge("burst_refusing", "1 while a burst pool is refusing or half-open because its provider refused pods, 0 otherwise.", "pool")
 
-	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool whose gate is closed for the pod.", "reason")
+	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool whose gate is closed for the pod, or NoRoomInBurstPool if a gate is open.", "reason")
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is no such pod.")
 	holdRatioGauge = gauge("oldest_hold_ratio", "How long the held pod with the longest wait has been unschedulable, as a fraction of holdLimit or, if holdLimit is 0, of an hour. 0 if there is no such pod.")
@@ -202,7 +202,7 @@ func (r *reading) collectResources(cores, bytes *metrics.Desc, name string, mill
 
 func (r *reading) collectHeld(holdLimit time.Duration) {
 	by, first := r.Held.ByReason()
-	for _, reason := range gate.Reasons(gate.Kind.Closes) {
+	for _, reason := range gate.Reasons(gate.Kind.Holds) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))

@@ -112,7 +112,7 @@ func TestPublisher(t *testing.T) {
 	fakeClock.Step(4 * publishInterval)
 	expect("patch")
 	s, err := p.Load(ctx)
-	if err != nil || s.Pools[0].State != nodegroups.Growing || s.Memory.Written.IsZero() {
+	if err != nil || s.View.Capacity.Pools[0].State != nodegroups.Growing || s.Memory.Written.IsZero() {
 		t.Errorf("Load() = %+v, %v", s, err)
 	}
 }

@@ -28,13 +28,7 @@ func (p *Publisher) status(r *Report) *published.Status {
 	}
 	v.Available, v.Usage = p.fullness(byPool)
 	v.Waits, v.Held = c.Held.Published(c.Pools)
-	state := &published.Status{View: v, Override: r.Override, Problems: r.Problems, Memory: r.Memory}
-	for i := range c.Pools.Regular() {
-		state.Pools = append(state.Pools, published.Of(c.Pools.At(i).Name, &r.View.Pools[i]))
-	}
-	for i := range c.Pools.Burst() {
-		state.BurstPools = append(state.BurstPools, published.OfBurst(c.Pools.At(i).Name, &r.View.Pools[i]))
-	}
+	state := &published.Status{View: v, Memory: r.Memory}
 	state.Memory.Unschedulable, state.Memory.Ignored = c.Held.UnknownToAPI()
 	return state.Fit()
 }
