@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -101,9 +100,10 @@ func (a *assumedPods) before(order *pool.Order, rank pool.Rank, began time.Time)
 // settle returns an error if the pod's cycle counted another pod on a better node, and that pod could not be bound.
 // Before a pod goes to a burst node, settle waits for the bindings to better nodes. Nodes that the pod cannot use do
 // not matter.
-func (pl *PoolPriority) settle(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) error {
-	c, err := readCycle(state)
-	node, gone := pl.nodes.Get(nodeName)
+func (pl *PoolPriority) settle(ctx context.Context, b *toBind) error {
+	pod := b.pod
+	c, err := readCycle(b.state)
+	node, gone := pl.nodes.Get(b.node)
 	if err != nil || gone != nil {
 		return nil
 	}

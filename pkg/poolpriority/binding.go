@@ -33,28 +33,49 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 		return fwk.AsStatus(err)
 	}
 	defer cancel()
-	if err := pl.settle(ctx, state, pod, nodeName); err != nil {
-		return fwk.AsStatus(err)
+	b := &toBind{state: state, pod: pod, node: nodeName}
+	for _, step := range bindSteps {
+		if err := step(pl, ctx, b); err != nil {
+			return fwk.AsStatus(err)
+		}
 	}
-	pl.retries.Remove(pod.UID)
-	pl.roomTries.Remove(pod.UID)
-	placed := pl.placementOf(state, pod, nodeName)
-	binding := &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, &placed)},
-		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
-	}
-	pl.mentionKind(klog.FromContext(ctx), pod)
-	pl.warnOfOrder(pod)
+	return nil
+}
+
+// toBind is a pod that is being bound.
+type toBind struct {
+	state  fwk.CycleState
+	pod    *v1.Pod
+	node   string
+	placed placement // set by prepare
+}
+
+// bindSteps are the steps of Bind, in their order. After an error, the pod is not bound, and no further step runs.
+var bindSteps = []func(*PoolPriority, context.Context, *toBind) error{
+	(*PoolPriority).settle, (*PoolPriority).prepare, (*PoolPriority).send, (*PoolPriority).sent,
+}
+
+// prepare ends the counts of the pod's failures, says what has no effect for the pod, and keeps what is known of a held
+// pod until it is bound.
+func (pl *PoolPriority) prepare(ctx context.Context, b *toBind) error {
+	pl.retries.Remove(b.pod.UID)
+	pl.roomTries.Remove(b.pod.UID)
+	b.placed = pl.placementOf(b.state, b.pod, b.node)
+	pl.mentionKind(klog.FromContext(ctx), b.pod)
+	pl.warnOfOrder(b.pod)
 	if pl.gatekeeper != nil {
-		pl.gatekeeper.Binding(pod.UID)
+		pl.gatekeeper.Binding(b.pod.UID)
 	}
-	if status := pl.bind(ctx, pod, binding); !status.IsSuccess() {
-		return status
-	}
+	return nil
+}
+
+// sent counts the pod, and writes the event Burst.
+func (pl *PoolPriority) sent(ctx context.Context, b *toBind) error {
+	pod := b.pod
 	pl.assumed.remove(pod.UID, time.Time{})
-	placed.count(klog.FromContext(ctx), pod, nodeName)
-	if placed.burst != nil {
-		recorder, message := pl.handle.EventRecorder(), placed.burst.message
+	b.placed.count(klog.FromContext(ctx), pod, b.node)
+	if b.placed.burst != nil {
+		recorder, message := pl.handle.EventRecorder(), b.placed.burst.message
 		reference := &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 		time.AfterFunc(wait.Jitter(burstEventDelay, 1), func() {
 			recorder.Eventf(reference, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", message)
@@ -94,23 +115,21 @@ func (pl *PoolPriority) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Po
 	pl.assumed.remove(pod.UID, time.Time{})
 }
 
-// bind sends the binding to the API server.
-func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Binding) *fwk.Status {
+// send sends the binding to the API server.
+func (pl *PoolPriority) send(ctx context.Context, b *toBind) error {
+	binding := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.pod.Namespace, Name: b.pod.Name, UID: b.pod.UID, Annotations: pl.annotations(b.pod, &b.placed)},
+		Target:     v1.ObjectReference{Kind: "Node", Name: b.node},
+	}
 	if cacher := pl.handle.APICacher(); cacher != nil {
 		finished, err := cacher.BindPod(binding)
-		if err == nil {
-			err = cacher.WaitOnFinish(ctx, finished)
-		}
 		if err != nil {
-			return fwk.AsStatus(err)
+			return err
 		}
-		return nil
+		return cacher.WaitOnFinish(ctx, finished)
 	}
-	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(pod), "node", klog.KRef("", binding.Target.Name))
-	if err := pl.binder.Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fwk.AsStatus(err)
-	}
-	return nil
+	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(b.pod), "node", klog.KRef("", b.node))
+	return pl.binder.Pods(b.pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 }
 
 // unorderedKinds are Kubernetes' workload kinds whose controllers ignore deletion costs. All other kinds share one log

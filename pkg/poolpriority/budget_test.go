@@ -3,18 +3,14 @@ package poolpriority
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
-	st "k8s.io/kubernetes/pkg/scheduler/testing"
-	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -28,57 +24,6 @@ func withLimits(t *testing.T, limits configv1.BurstLimits) *harness {
 	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
 	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	return h
-}
-
-// TestLimits: 200 pods of many sizes, one after another; never is there more than the limits on the nodes, and what is
-// left is used.
-func TestLimits(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		limits configv1.BurstLimits
-		within func(pods int, milliCPU, memory int64) bool
-		least  int // placed
-	}{
-		{"pods", configv1.BurstLimits{Pods: 150}, func(pods int, _, _ int64) bool { return pods <= 150 }, 150},
-		{"CPU", configv1.BurstLimits{CPU: ptr.To(resource.MustParse("100"))}, func(_ int, milliCPU, _ int64) bool { return milliCPU <= 100_000 }, 60},
-		{"memory", configv1.BurstLimits{Memory: ptr.To(resource.MustParse("150G"))}, func(_ int, _, memory int64) bool { return memory <= 150e9 }, 60},
-		{"all", configv1.BurstLimits{Pods: 90, CPU: ptr.To(resource.MustParse("99")), Memory: ptr.To(resource.MustParse("150G"))},
-			func(pods int, milliCPU, memory int64) bool {
-				return pods <= 90 && milliCPU <= 99_000 && memory <= 150e9
-			}, 60},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h := withLimits(t, tc.limits)
-			var milliCPU, memory int64
-			placed := 0
-			for i := range 200 {
-				p := st.MakePod().Name(fmt.Sprint("p", i)).UID(fmt.Sprint("p", i)).Namespace("default").SchedulerName(ourProfile)
-				cpu, bytes := int64(1000), int64(1_500_000_000) // what is billed for a container that requests nothing
-				if i%3 > 0 {
-					cpu, bytes = int64(i%7+1)*300, int64(i%5+1)*500_000_000
-					p = p.Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", cpu), "memory": fmt.Sprint(bytes)})
-				} else {
-					p = p.Container("image")
-				}
-				if _, err := h.schedule(p.Obj()); err != nil {
-					if !strings.Contains(err.Error(), gate.ReasonBudgetSpent.Sentence) {
-						t.Fatalf("pod %d was told %v", i, err)
-					}
-					if tc.within(placed+1, milliCPU+cpu, memory+bytes) {
-						t.Fatalf("pod %d is held, and would fit beside %d pods, %dm and %d bytes", i, placed, milliCPU, memory)
-					}
-					continue
-				}
-				placed, milliCPU, memory = placed+1, milliCPU+cpu, memory+bytes
-				if !tc.within(placed, milliCPU, memory) {
-					t.Fatalf("after pod %d there are %d pods, %dm and %d bytes", i, placed, milliCPU, memory)
-				}
-			}
-			if placed < tc.least {
-				t.Errorf("%d pods were placed, want at least %d", placed, tc.least)
-			}
-		})
-	}
 }
 
 // TestEndedPodFreesBudget: a pod that has ended takes nothing of it, although it is still on its node.
@@ -190,48 +135,13 @@ func TestBurstUse(t *testing.T) {
 	}
 }
 
-// TestNamespacesShareThePool: pods of two namespaces, one after another. The first spends its budget, and the second
-// still bursts. Pods that earlier cycles placed count. A DaemonSet takes only from its own namespace.
-func TestNamespacesShareThePool(t *testing.T) {
+// TestNamespacesAreSigned: pods of two namespaces have different signatures if each namespace has a budget.
+func TestNamespacesAreSigned(t *testing.T) {
 	cfg := aks(t)
-	setBurst(cfg, func(b *configv1.Burst) {
-		b.Limits, b.PerNamespace = &configv1.BurstLimits{Pods: 10}, &configv1.BurstLimits{Pods: 6, CPU: ptr.To(resource.MustParse("5"))}
-	})
+	setBurst(cfg, func(b *configv1.Burst) { b.PerNamespace = &configv1.BurstLimits{Pods: 6} })
 	h := newHarness(t, cfg)
-	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
-	h.setCapacity(nodegroups.Full, nodegroups.Full)
-	for i := range 4 {
-		daemon := pod(fmt.Sprint("daemon-", i)).Namespace("c").SchedulerName("other").Obj()
-		daemon.OwnerReferences = owner("DaemonSet", "d")
-		h.place(daemon, "virtual-1")
-	}
-	for _, tc := range []struct {
-		namespace string
-		burst     int // of 20 pods
-		detail    string
-	}{{"a", 5, "namespace a: 5 of 5 CPUs, the pod needs 1"}, {"c", 1, "namespace c: 5 of 5 CPUs, the pod needs 1"}, {"b", 4, "10 of 10 pods"}} {
-		burst := 0
-		for i := range 20 {
-			p := pod(fmt.Sprint(tc.namespace, i)).Namespace(tc.namespace).Obj()
-			_, err := h.schedule(p)
-			if err == nil {
-				burst++
-				continue
-			}
-			if !strings.Contains(err.Error(), gate.ReasonBudgetSpent.Sentence) {
-				t.Fatalf("a pod of namespace %s: %v", tc.namespace, err)
-			}
-			if d := h.plugin.decide(p, gate.Wait{}); d.Burst[2].Reason.Detail != tc.detail {
-				t.Errorf("a pod of namespace %s: %q, want %q", tc.namespace, d.Burst[2].Reason.Detail, tc.detail)
-			}
-		}
-		if burst != tc.burst {
-			t.Errorf("%d pods of namespace %s burst, want %d", burst, tc.namespace, tc.burst)
-		}
-	}
 	sign := func(namespace string) string {
-		fragments, _ := h.plugin.SignPod(h.ctx, pod("p").Namespace(namespace).Obj())
-		return fmt.Sprint(fragments[len(fragments)-1].Value)
+		return fmt.Sprint(h.plugin.SignPod(h.ctx, pod("p").Namespace(namespace).Obj()))
 	}
 	if sign("a") == sign("b") {
 		t.Error("the scheduler cannot tell pods of two namespaces apart")

@@ -104,10 +104,7 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
 	}
-	key, ok := s.filterKey()
-	if !ok {
-		return nil
-	}
+	key, _ := s.filterKey() // no pod has an empty key
 	if s.known = f.byFilterKey[key]; s.known == nil {
 		return nil
 	}
@@ -161,11 +158,8 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 // remember caches the statuses of a cycle that filtered all nodes and found no feasible node.
 func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
-	if s == nil || !s.pl.strict || c.fromCache {
+	if s == nil || !s.pl.strict || c.fromCache || c.worst != anyRank { // at another place, nodes were rejected only because of their rank
 		return
-	}
-	if c.worst != anyRank {
-		return // nodes were rejected only because of their rank
 	}
 	key, ok := s.filterKey()
 	if !ok {

@@ -403,8 +403,8 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 					continue
 				}
 				candidates, most := h.candidates(p, tree)
-				makesRoom := h.plugin.preemption.below != math.MaxInt32 // then a dry run without the limit is made again with it
-				if runs.Load() > int32(most) && !makesRoom {            //nolint:gosec // small
+				makesRoom := h.plugin.preemption.cycle.below != math.MaxInt32 // then a dry run without the limit is made again with it
+				if runs.Load() > int32(most) && !makesRoom {                  //nolint:gosec // small
 					t.Fatalf("%s (step %d): %d dry runs, default makes %d", p.Name, i, runs.Load(), most)
 				}
 				if want := h.best(candidates); got.preempts != "" && !slices.Contains(want, got.preempts) || got.preempts == "" && len(want) > 0 {
@@ -511,10 +511,10 @@ func (h *history) preempted(p *v1.Pod, node string, victims *extenderv1.Victims)
 
 // outcome is the result of a scheduling cycle.
 type outcome struct {
-	node, preempts                                 string
-	said, plugins, code, nominated                 string
-	gateClosed, passing, awaitsGateTaint, unproven bool
-	fromCache                                      bool
+	node, preempts                       string
+	said, plugins, code, nominated       string
+	gateClosed, passing, awaitsGateTaint bool
+	fromCache                            bool
 }
 
 func (h *history) outcome(p *v1.Pod) outcome {
@@ -531,7 +531,7 @@ func (h *history) outcome(p *v1.Pod) outcome {
 	fit.Diagnosis.PostFilterMsg = status.Message()
 	c := mustCycle(h, state)
 	o := outcome{said: fit.Error(), plugins: fmt.Sprint(sets.List(fit.Diagnosis.UnschedulablePlugins)), code: status.Code().String(), fromCache: c.fromCache,
-		gateClosed: c.flags.gateClosed.Load(), passing: c.flags.passing.Load(), awaitsGateTaint: c.flags.awaitsGateTaint.Load(), unproven: c.flags.unproven.Load()}
+		gateClosed: c.flags.gateClosed.Load(), passing: c.flags.passing.Load(), awaitsGateTaint: c.flags.awaitsGateTaint.Load()}
 	if post != nil && post.NominatingInfo != nil {
 		o.nominated, o.preempts = fmt.Sprintf("%v %q", post.Mode(), post.NominatedNodeName), post.NominatedNodeName
 	}

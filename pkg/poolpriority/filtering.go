@@ -37,9 +37,6 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	switch {
 	case excluded:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonInNoBurstPool.Sentence)
-	case c.worst == noRank:
-		c.flags.unproven.Store(true)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
 	case place > c.worst:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
 	case !pl.pools.IsBurst(i):
@@ -62,6 +59,11 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	if awaits {
 		c.flags.awaitsGateTaint.Store(true)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonAwaitsGateTaint.Sentence)
+	}
+	if c.hosts != nil && !c.hosts.counts { // the search tried the burst nodes in vain while they counted
+		if status, ok := c.hosts.vain.Load(nodeInfo.Node().Name); ok {
+			return fwk.NewStatus(status.(*fwk.Status).Code(), status.(*fwk.Status).Reasons()...)
+		}
 	}
 	return nil
 }
@@ -98,7 +100,7 @@ func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
 
 // PostFilter runs before preemption. If a cycle was narrowed to a feasible node and still failed, the pod has usually
 // lost a race with a nominated pod. The pod is then retried without preemption. A pod that a closed gate rejected
-// becomes a held pod, and the gatekeeper requeues it when the gate opens. If the gate is closed only for a moment, the
+// becomes a held pod, and the gatekeeper requeues it when the gate opens. So does a pod for which the gate is open in vain. If the gate is closed only for a moment, the
 // pod does not preempt other pods.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
@@ -109,22 +111,22 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		pl.gatekeeper.Failed(pod, err == nil && !c.rejected)
 	}
 	if err != nil {
-		// A PreFilter plugin before ours stopped the cycle.
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	logger := klog.FromContext(ctx)
-	if c.narrowed || c.flags.unproven.Load() {
+	if c.narrowed {
 		pl.retry(logger, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	pl.retries.Remove(pod.UID)
-	if c.flags.gateClosed.Load() {
-		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
-	}
-	if c.search != nil && pl.byLoop { // also if the gate has opened for a held pod, and no burst node has capacity
-		if _, local := c.search.filterKey(); local {
+	local := false
+	if c.search != nil && pl.byLoop {
+		if _, local = c.search.filterKey(); local {
 			pl.local.Store(pod.UID, nil)
 		}
+	}
+	if local || c.flags.gateClosed.Load() { // if the gate is open, no burst node takes the pod
+		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
 	}
 	if c.flags.awaitsGateTaint.Load() {
 		// If the controller adds the taint, the node's update event requeues the pod. Without the taint there is no

@@ -2,7 +2,6 @@ package poolpriority
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -133,38 +132,33 @@ func TestOnlyMissingRoomCounts(t *testing.T) {
 		{"quota", fwk.Unschedulable, false, false},
 		{"permit", fwk.Success, true, false},
 	} {
-		for _, wrapped := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, wrapped %v", tc.name, wrapped), func(t *testing.T) {
-				cfg, other := aks(t), &veto{}
-				for _, c := range cfg.Profiles[0].PluginConfig {
-					if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-						args.Capacity.HoldLimit = &metav1.Duration{Duration: time.Minute}
-					}
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, other := aks(t), &veto{}
+			for _, c := range cfg.Profiles[0].PluginConfig {
+				if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+					args.Capacity.HoldLimit = &metav1.Duration{Duration: time.Minute}
 				}
-				plugins := &cfg.Profiles[0].Plugins.MultiPoint
-				plugins.Enabled = append([]schedconfig.Plugin{{Name: "Veto"}}, plugins.Enabled...)
-				h := must.Get(tryHarnessWith(t, cfg, frameworkruntime.Registry{"Veto": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return other, nil }}))(t)
-				if !wrapped {
-					h.unwrap()
-				}
-				h.addNodes(virtualNode("virtual").Unschedulable(true), userNode("user-1"))
-				h.place(pod("filler").Req(map[v1.ResourceName]string{"cpu": "3500m"}).Obj(), "user-1")
-				h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
-				p := pod("p").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()
-				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
-				h.failed(pod("same").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()) // the second pod gets the cached diagnosis
-				if other.code = tc.code; tc.permit {
-					assumed := p.DeepCopy()
-					assumed.Spec.NodeName = "user-1"
-					must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
-					h.sched.Profiles[ourProfile].RunReservePluginsUnreserve(h.ctx, framework.NewCycleState(), assumed, "user-1")
-				} else {
-					_ = h.fail(p)
-				}
-				if decision := h.plugin.decide(p, gate.Wait{}); decision.Opens() != tc.want {
-					t.Errorf("holdLimit counts: %v, want %v", decision.Opens(), tc.want)
-				}
-			})
-		}
+			}
+			plugins := &cfg.Profiles[0].Plugins.MultiPoint
+			plugins.Enabled = append([]schedconfig.Plugin{{Name: "Veto"}}, plugins.Enabled...)
+			h := must.Get(tryHarnessWith(t, cfg, frameworkruntime.Registry{"Veto": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return other, nil }}))(t)
+			h.addNodes(virtualNode("virtual").Unschedulable(true), userNode("user-1"))
+			h.place(pod("filler").Req(map[v1.ResourceName]string{"cpu": "3500m"}).Obj(), "user-1")
+			h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
+			p := pod("p").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+			h.failed(pod("same").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()) // the second pod gets the cached diagnosis
+			if other.code = tc.code; tc.permit {
+				assumed := p.DeepCopy()
+				assumed.Spec.NodeName = "user-1"
+				must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
+				h.sched.Profiles[ourProfile].RunReservePluginsUnreserve(h.ctx, framework.NewCycleState(), assumed, "user-1")
+			} else {
+				_ = h.fail(p)
+			}
+			if decision := h.plugin.decide(p, gate.Wait{}); decision.Opens() != tc.want {
+				t.Errorf("holdLimit counts: %v, want %v", decision.Opens(), tc.want)
+			}
+		})
 	}
 }

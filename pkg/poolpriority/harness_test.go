@@ -186,12 +186,6 @@ func (h *harness) wrap(profiles []schedconfig.KubeSchedulerProfile) {
 	(&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched, profiles)
 }
 
-// unwrap leaves the plugin to itself, as in a scheduler of somebody else's.
-func (h *harness) unwrap() {
-	h.sched.Profiles[ourProfile] = h.sched.Profiles[ourProfile].(*narrowing).Framework
-	h.plugin.wrapped = false
-}
-
 // inState is a pool of one node group in the state.
 func inState(state nodegroups.State) nodegroups.Pool {
 	return nodegroups.Pool{State: state, Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: state}}}}

@@ -38,13 +38,13 @@ func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Reserva
 // pods of a higher priority than violate a PodDisruptionBudget of placeholders.
 func (s *search) limitVictims(ctx context.Context, c *cycle, below int32) (node string, err error) {
 	p := s.pl.preemption
-	if p == nil || !s.pl.wrapped || !s.pl.strict || s.burstOnly || inPodGroupCycle(s.state) {
+	if p == nil || !s.pl.strict || s.burstOnly || inPodGroupCycle(s.state) {
 		return "", nil // if only burst nodes can be feasible, no preemption helps
 	}
-	p.below = below
+	c.below = below
 	defer func() {
 		if node == "" {
-			p.below = math.MaxInt32
+			c.below = math.MaxInt32
 		}
 	}()
 	var nodes []fwk.NodeInfo

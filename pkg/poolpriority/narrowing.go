@@ -22,9 +22,9 @@ type narrowing struct {
 // RunPreFilterPlugins runs the PreFilter plugins. It then narrows the cycle to nodes of the best rank that has a
 // feasible node.
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	c := n.pl.newCycle(state, pod)
 	if n.pl.preemption != nil {
-		n.pl.preemption.below = math.MaxInt32
-		n.pl.preemption.order, _ = n.pl.pools.OrderOf(pod.Annotations)
+		n.pl.preemption.cycle = c
 	}
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
@@ -33,24 +33,20 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		}
 		return result, status, plugins
 	}
-	c, err := readCycle(state)
-	if err != nil {
-		return result, fwk.AsStatus(err), plugins
-	}
-	if spread := n.pl.asSpread(c, pod); spread != nil {
-		if result, status, plugins = n.Framework.RunPreFilterPlugins(ctx, state, spread); !status.IsSuccess() {
-			return result, status, plugins
-		}
+	if status := n.pl.countHosts(c, pod, func(pod *v1.Pod) *fwk.Status {
+		_, status, _ := n.Framework.RunPreFilterPlugins(ctx, state, pod)
+		return status
+	}); !status.IsSuccess() {
+		return nil, status, plugins
 	}
 	c.rejected = false
 	var recalled *diagnosis
-	err = n.pl.choose(ctx, c, pod, func() (*search, error) {
+	if err := n.pl.choose(ctx, c, pod, func() *search {
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)
 		recalled = n.pl.diagnoses.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
-		return c.search, nil
-	})
-	if err != nil {
+		return c.search
+	}); err != nil {
 		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
 	}
 	if recalled != nil && !c.narrowed {
@@ -62,6 +58,12 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	}
 	if c.narrowed {
 		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Union(sets.New(Name))
+	}
+	if c.hosts != nil {
+		c.hosts.vain.Range(func(_, status any) bool {
+			plugins = plugins.Union(sets.New(status.(*fwk.Status).Plugin())) // Filter returns the status as this plugin's
+			return true
+		})
 	}
 	return result, status, plugins
 }
@@ -92,9 +94,9 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 // DefaultPreemption clears it only for a pod that may preempt others.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
-	if err == nil && n.lowerOnly && !c.narrowed && !c.fromCache {
+	if err == nil && c.nodes != nil && n.lowerOnly && !c.narrowed && !c.fromCache {
 		statuses = n.pl.amongOpen(state, pod, c, statuses)
-		if n.pl.preemption == nil || n.pl.preemption.below == math.MaxInt32 {
+		if c.below == math.MaxInt32 {
 			defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c
 		}
 	}

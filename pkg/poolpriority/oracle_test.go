@@ -35,7 +35,7 @@ import (
 )
 
 var (
-	placements = flag.Int("placements", 70000, "placements of TestStrictOrder with the profile wrapped; half as many without, a tenth at four times the nodes")
+	placements = flag.Int("placements", 70000, "placements of TestStrictOrder; a tenth as many at four times the nodes")
 	nodes      = flag.Int("nodes", 150, "nodes of TestStrictOrder")
 )
 
@@ -45,12 +45,11 @@ func TestStrictOrder(t *testing.T) {
 		t.Fatal("preemption is not asynchronous, as it is in the scheduler that ships")
 	}
 	for _, tc := range []struct {
-		nodes   int
-		wrapped bool
-		alike   bool
-		share   float64 // of the placements
-	}{{*nodes, true, false, 1}, {*nodes, false, false, 0.5}, {4 * *nodes, true, false, 0.1}, {*nodes, true, true, 0.3}} {
-		name := fmt.Sprintf("%d nodes, wrapped %t", tc.nodes, tc.wrapped)
+		nodes int
+		alike bool
+		share float64 // of the placements
+	}{{*nodes, false, 1}, {4 * *nodes, false, 0.1}, {*nodes, true, 0.3}} {
+		name := fmt.Sprintf("%d nodes", tc.nodes)
 		if tc.alike {
 			name += ", pods alike"
 		}
@@ -58,9 +57,6 @@ func TestStrictOrder(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, rand.New(rand.NewPCG(seed.Of(t, 1), uint64(tc.nodes))), tc.nodes)
 			w.alike = tc.alike
-			if !tc.wrapped {
-				w.unwrap()
-			}
 			placements := int(float64(*placements) * tc.share)
 			if testing.Short() { // for the race detector
 				placements /= 10
@@ -438,7 +434,7 @@ func (w *world) checkRepeated(state fwk.CycleState, pod *v1.Pod, fit *framework.
 	d := mustCycle(w, again)
 	for name, flags := range map[string][2]bool{
 		"gated": {c.flags.gateClosed.Load(), d.flags.gateClosed.Load()}, "passing": {c.flags.passing.Load(), d.flags.passing.Load()},
-		"awaitsGateTaint": {c.flags.awaitsGateTaint.Load(), d.flags.awaitsGateTaint.Load()}, "unproven": {c.flags.unproven.Load(), d.flags.unproven.Load()},
+		"awaitsGateTaint": {c.flags.awaitsGateTaint.Load(), d.flags.awaitsGateTaint.Load()},
 	} {
 		if flags[0] != flags[1] {
 			w.Fatalf("%s: %s is %t, and %t when it was looked at", pod.Name, name, flags[0], flags[1])

@@ -2,7 +2,6 @@ package poolpriority
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
@@ -21,14 +19,10 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-const (
-	// anyRank is the value of cycle.worst with which Filter rejects no node because of its place.
-	anyRank pool.Rank = math.MaxInt
-	// noRank is the value of cycle.worst with which Filter rejects all nodes.
-	noRank pool.Rank = -1
-)
+// anyRank is the value of cycle.worst with which Filter rejects no node because of its place.
+const anyRank pool.Rank = math.MaxInt
 
-// cycle holds the decisions that are made for a pod before Filter runs. Filter changes only the flags.
+// cycle holds the state of a pod's scheduling cycle. Filter changes only the flags.
 type cycle struct {
 	began       time.Time        // when PreFilter ran
 	counted     []*assumedPod    // the pods that were assumed on better nodes, set by Reserve
@@ -45,14 +39,17 @@ type cycle struct {
 	victims     *held.Reservation // on the node where the pod's preemption victims are terminating; nil without victims
 	reservation *held.Reservation // what the pod waits for; set only if this wait closed the gate
 
-	nodes  []fwk.NodeInfo // the snapshot
-	search *search        // set only if the profile is wrapped
+	nodes  []fwk.NodeInfo // the snapshot; nil before PreFilter
+	search *search        // nil if there was no search
+	hosts  *hosts         // nil if the pod does not spread over hosts
 
-	flags   *flags
-	dryRuns *sync.Map // the results (type dryRun) of the cycle's dry runs of preemption, by the node's name
+	flags      *flags
+	dryRuns    sync.Map // the results (type dryRun) of the cycle's dry runs of preemption, by the node's name
+	below      int32    // only pods of a lower priority are preempted (headroom.go)
+	candidates int32    // the number of nodes from which in-tree preemption alone would choose
 }
 
-// flags records why Filter rejected nodes. All copies of a cycle share one flags.
+// flags records why Filter rejected nodes.
 type flags struct {
 	// gateClosed is set when this plugin rejected a node only because the gate was closed.
 	gateClosed atomic.Bool
@@ -60,8 +57,6 @@ type flags struct {
 	passing atomic.Bool
 	// awaitsGateTaint is set when a burst node was rejected because it is new and has no gate taint yet.
 	awaitsGateTaint atomic.Bool
-	// unproven is set when a node was rejected because the search for the best rank failed.
-	unproven atomic.Bool
 	// withNominated has the names of nodes that were filtered together with the pods that are nominated to them.
 	withNominated sync.Map
 }
@@ -82,30 +77,28 @@ func readCycle(state fwk.CycleState) (*cycle, error) {
 	return c, nil
 }
 
-// PreFilter gets the decision of the gate. With the strict order, it also finds the best rank that has a feasible node,
-// and returns some nodes of this rank. If no node is feasible, it returns all nodes, so that statuses and preemption
-// are the same as without the plugin.
-func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if _, err := state.Read(stateKey); err == nil {
-		// This call comes from nestedSearch. If it returned Skip, the search would not run this plugin's Filter.
-		return nil, nil
-	}
-	pl.index.refresh(nodes, inPodGroupCycle(state))
-	c := &cycle{began: pl.clock.Now(), worst: anyRank, flags: &flags{}, dryRuns: &sync.Map{}, nodes: nodes, rejected: pl.wrapped}
+// newCycle writes a new cycle of the pod to the state, and returns it.
+func (pl *PoolPriority) newCycle(state fwk.CycleState, pod *v1.Pod) *cycle {
+	c := &cycle{worst: anyRank, flags: &flags{}, rejected: true, below: math.MaxInt32}
 	c.order, _ = pl.pools.OrderOf(pod.Annotations)
 	state.Write(stateKey, c)
+	return c
+}
+
+// PreFilter gets the decision of the gate. After all PreFilter plugins, narrowing.go chooses the pool. In-tree plugins
+// may run PreFilter outside of a cycle. Such a run chooses no pool.
+func (pl *PoolPriority) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	c, err := readCycle(state)
+	if err != nil {
+		c = pl.newCycle(state, pod)
+	} else if c.nodes != nil {
+		return nil, nil // the second run, with asSpread
+	}
+	pl.index.refresh(nodes, inPodGroupCycle(state))
+	c.began, c.nodes = pl.clock.Now(), nodes
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
 		c.decision = pl.decide(pod, gate.Wait{})
-	}
-	if pl.wrapped { // narrowing.go calls choose after all PreFilter plugins
-		return nil, nil
-	}
-	if err := pl.choose(ctx, c, pod, func() (*search, error) { return pl.nestedSearch(ctx, c, pod) }); err != nil {
-		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
-	}
-	if c.narrowed {
-		return &fwk.PreFilterResult{NodeNames: c.found}, nil
 	}
 	return nil, nil
 }
@@ -119,7 +112,7 @@ func inPodGroupCycle(state fwk.CycleState) bool {
 // choose searches for the best rank that has a feasible node. With the strict order, it narrows the cycle to that rank.
 // It calls newSearch at most once. The search also runs this plugin's Filter, so choose sets the rank only after the
 // search.
-func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() (*search, error)) error {
+func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() *search) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.retries.exhausted(pod.UID) {
 		c.widened = true
@@ -132,18 +125,8 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if !pl.strict && !c.mayWait() {
 		return nil
 	}
-	search, err := newSearch()
-	if errors.Is(err, errRejected) {
-		// A PreFilter plugin rejected the pod. If the cycle's own run of PreFilter rejects the pod, too, Filter is not
-		// called. If the result has changed between the two runs, the best rank is unknown. Filter then rejects all
-		// nodes, and PostFilter requeues the pod.
-		if c.rejected = true; pl.strict {
-			c.worst = noRank
-		}
-		return nil
-	} else if err != nil {
-		return err
-	}
+	search := newSearch()
+	search.hosts = c.hosts
 	found, err := pl.findBest(ctx, c, search)
 	if err != nil {
 		return err
@@ -175,11 +158,15 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if reservation != nil {
 		pl.roomTries.Remove(search.pod.UID) // it has got a node
 	}
-	if reservation == nil && c.rollout.Possible() {
+	err = c.hosts.count(nil).AsError() // the pod may wait for VMs only
+	if reservation == nil && err == nil && c.rollout.Possible() {
 		reservation, err = search.reservation(ctx, c.rollout)
 	}
 	if reservation == nil && err == nil {
 		reservation, err = search.room(ctx, c, pl.pools.At(burst).BelowPriority())
+	}
+	if reservation == nil && err == nil {
+		err = c.hosts.count(&c.decision).AsError()
 	}
 	if err != nil || reservation == nil {
 		return found, err
@@ -188,8 +175,8 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	found, err = search.best(ctx, &c.decision) // the gate stays open for a pod whose waitLimit is over
 	if err == nil && found.nodes == nil && c.decision.Closes(reservation.Reason) {
 		c.reservation = reservation
-	} else if pl.preemption != nil && pl.preemption.below != math.MaxInt32 {
-		pl.preemption.below = math.MaxInt32
+	} else if c.below != math.MaxInt32 {
+		c.below = math.MaxInt32
 		c.dryRuns.Clear() // they were made with the limit
 	}
 	return found, err
@@ -224,20 +211,3 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 
 // PreFilterExtensions returns nil: the decision does not depend on the pods that preemption adds and removes.
 func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
-
-var errRejected = errors.New("rejected by a PreFilter plugin")
-
-// nestedSearch runs the PreFilter plugins on a separate state and returns a search with that state. All PreFilter
-// plugins must run, because a plugin's Filter must not be called if its PreFilter returned Skip. If a PreFilter plugin
-// rejects the pod, nestedSearch returns errRejected.
-func (pl *PoolPriority) nestedSearch(ctx context.Context, c *cycle, pod *v1.Pod) (*search, error) {
-	state := framework.NewCycleState()
-	state.Write(stateKey, c)
-	result, status, _ := pl.handle.RunPreFilterPlugins(ctx, state, pod)
-	if status.IsRejected() {
-		return nil, errRejected
-	} else if !status.IsSuccess() {
-		return nil, status.AsError()
-	}
-	return pl.newSearch(state, pod, c.nodes, result), nil
-}

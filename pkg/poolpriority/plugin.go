@@ -50,6 +50,7 @@ type PoolPriority struct {
 	clock     clock.Clock
 	pools     pool.List
 	strict    bool
+	holds     bool // the gate holds pods: args.mode is Enforce
 	gateTaint bool // the controller sets the gate taint on burst nodes
 	// given lists, by the index of a burst pool, the tolerations that a pod gets on the nodes of the pool.
 	given [][]v1.Toleration
@@ -70,7 +71,6 @@ type PoolPriority struct {
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	wrapped    bool     // Wrap was called: the profile searches for the best pool after all PreFilter plugins
 	byLoop     bool     // requeueByLoop wraps the scheduler's handler of failed cycles
 	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
 	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
@@ -79,7 +79,7 @@ type PoolPriority struct {
 	warned     retries // the owners for which warnOfOrder has written an event
 	assumed    *assumedPods
 	diagnoses  diagnosisCache
-	preemption *preemptor // nil if the profile is not wrapped or does not enable DefaultPreemption
+	preemption *preemptor // nil if the profile does not enable DefaultPreemption
 }
 
 var _ fwk.PreEnqueuePlugin = &PoolPriority{}
@@ -136,6 +136,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		handle:       f,
 		clock:        clock,
 		pools:        pools,
+		holds:        args.Mode != configv1.ModeObserve,
 		gateTaint:    *args.GateTaint && args.Mode != configv1.ModeObserve,
 		strict:       args.Order == configv1.OrderStrict,
 		given:        make([][]v1.Toleration, pools.Len()),
@@ -227,22 +228,19 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 	return pl, nil
 }
 
-// Wrap makes the plugin's profile search for the best pool after all PreFilter plugins, with the cycle's own
-// CycleState. Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter. For pods with
-// topology spread constraints or inter-pod affinity, this doubles the time of a cycle. Wrap does not change where pods
-// are placed. It also makes preemption prefer better-ranked pools (preempting.go). Call Wrap before the scheduler runs.
-// configs is the configuration of the profiles. Wrap also makes the gatekeeper requeue most held pods (requeueByLoop).
+// Wrap makes the plugin's profile search for the best pool after all PreFilter plugins, and makes preemption prefer
+// better-ranked pools (preempting.go). It also makes the gatekeeper requeue most held pods (requeueByLoop). Without Wrap,
+// the plugin keeps no order. Call Wrap before the scheduler runs. configs is the configuration of the profiles.
 func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) {
 	profiles := sched.Profiles
 	if profile, ok := profiles[f.profile]; ok {
 		var known bool
 		f.plugin.preemption, known = f.plugin.newPreemptor(profile)
 		known = known && preemptsLowerOnly(profile)
-		f.plugin.wrapped = true
 		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: known}
 		// The gatekeeper does not know which resources NodeResourcesFit ignores.
 		fit, _ := argsOf(profile, configs, names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
-		if f.plugin.byLoop = f.plugin.gatekeeper != nil && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
+		if f.plugin.byLoop = f.plugin.gatekeeper != nil && f.plugin.holds && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
 			if find(profile.ListPlugins().PreEnqueue, Name) >= 0 {
 				sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin}

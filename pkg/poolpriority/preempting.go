@@ -38,9 +38,7 @@ type preemptor struct {
 	dryrun.Interface
 	pl        *PoolPriority
 	evaluator *preemption.Evaluator
-	nodes     int32       // the number of nodes from which in-tree preemption alone would choose
-	order     *pool.Order // of the pod of this cycle
-	below     int32       // in this cycle, only pods of a lower priority are preempted (headroom.go)
+	cycle     *cycle // the current or last one; in-tree preemption does not pass its state to each method
 }
 
 // newPreemptor changes the profile's plugin DefaultPreemption. It returns nil if the profile does not enable
@@ -52,7 +50,7 @@ func (pl *PoolPriority) newPreemptor(profile framework.Framework) (p *preemptor,
 	}
 	for _, plugin := range profile.PreEnqueuePlugins() {
 		if plugin, ok := plugin.(*defaultpreemption.DefaultPreemption); ok {
-			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator, below: math.MaxInt32}
+			p := &preemptor{Interface: dryrun.Interface{Interface: plugin.Evaluator.Interface}, pl: pl, evaluator: plugin.Evaluator, cycle: &cycle{below: math.MaxInt32}}
 			dryrun.LimitVictims(plugin, p.mayPreempt)
 			p.Around, plugin.Evaluator.Interface = p.around, p
 			return p, true
@@ -65,12 +63,12 @@ func (pl *PoolPriority) newPreemptor(profile framework.Framework) (p *preemptor,
 // mayPreempt reports whether the pod may be preempted in this cycle. If only pods of low priority may, those that may
 // burst themselves may not: they would do so in place of the pod.
 func (p *preemptor) mayPreempt(victim *v1.Pod) bool {
-	return p.below == math.MaxInt32 || corev1helpers.PodPriority(victim) < p.below && pool.BurstValue(victim) != pool.BurstBelowPriority
+	return p.cycle.below == math.MaxInt32 || corev1helpers.PodPriority(victim) < p.cycle.below && pool.BurstValue(victim) != pool.BurstBelowPriority
 }
 
 // GetOffsetAndNumCandidates returns how many candidates a dry run collects. The nodes that among leaves out count, too.
 func (p *preemptor) GetOffsetAndNumCandidates(nodes int32) (int32, int32) {
-	return p.Interface.GetOffsetAndNumCandidates(max(nodes, p.nodes))
+	return p.Interface.GetOffsetAndNumCandidates(max(nodes, p.cycle.candidates))
 }
 
 // OrderedScoreFuncs returns the order in which in-tree preemption compares nodes, with the rank before the victims'
@@ -87,7 +85,7 @@ func (p *preemptor) OrderedScoreFuncs(_ context.Context, victims map[string]*ext
 			return math.MinInt64
 		}
 		rank, _ := p.pl.index.rankOf(info.Node())
-		return -int64(p.order.PlaceOf(rank))
+		return -int64(p.cycle.order.PlaceOf(rank))
 	}, func(node string) int64 {
 		start := util.GetEarliestPodStartTime(victims[node])
 		if start == nil {
@@ -144,7 +142,7 @@ func (s *search) mayPreempt(position int) bool {
 	if s.pl.preemption == nil {
 		return false
 	}
-	e, info, priority := &s.pl.index.entries[position], s.nodes[position], min(preemptorPriority(s.pod), s.pl.preemption.below)
+	e, info, priority := &s.pl.index.entries[position], s.nodes[position], min(preemptorPriority(s.pod), s.pl.preemption.cycle.below)
 	if e.lowestPriority(info) >= priority {
 		return false
 	}
@@ -215,9 +213,7 @@ func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, s
 			a.nodes = append(a.nodes, info)
 		}
 	}
-	if pl.preemption != nil {
-		pl.preemption.nodes = all
-	}
+	c.candidates = all
 	return a
 }
 

@@ -31,6 +31,7 @@ type search struct {
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
 	burstOnly   bool                               // only burst nodes can be feasible
 	known       *cachedDiagnosis                   // nil if the cache does not have the pod's key
+	hosts       *hosts                             // nil if the pod does not spread over hosts
 }
 
 // newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is
@@ -51,20 +52,29 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 }
 
 // best returns the best rank that has a feasible node, and some nodes of that rank. At least one of these nodes is
-// feasible. The result has no nodes if no node is feasible. Burst pools that the decision closes are left out.
+// feasible. The result has no nodes if no node is feasible. Burst pools that the decision closes are left out. Burst
+// nodes count as hosts only while burst pools are searched, and if the result is a burst pool.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
+	if status := s.hosts.count(nil); !status.IsSuccess() {
+		return tier{}, status.AsError()
+	}
 	for place := range s.pl.index.tiers {
 		r := s.order.RankAt(place)
 		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
 			continue
+		}
+		if pools.IsBurstRank(r) {
+			if status := s.hosts.count(decision); !status.IsSuccess() {
+				return tier{}, status.AsError()
+			}
 		}
 		found, err := s.tier(ctx, int(r))
 		if err != nil || found != nil {
 			return tier{r, found}, err
 		}
 	}
-	return tier{}, nil
+	return tier{}, s.hosts.count(nil).AsError()
 }
 
 // tier lists nodes of one rank by name.
@@ -164,6 +174,9 @@ func (s *search) feasible(ctx context.Context, position int) (bool, error) {
 	status, _ := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[position])
 	if !status.IsSuccess() && !status.IsRejected() {
 		return false, status.AsError()
+	}
+	if e := &s.pl.index.entries[position]; s.hosts != nil && status.IsRejected() && s.pl.pools.IsBurstRank(e.rank) {
+		s.hosts.vain.Store(e.node.Name, status)
 	}
 	return status.IsSuccess(), nil
 }

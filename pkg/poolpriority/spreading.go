@@ -3,39 +3,88 @@ package poolpriority
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// spreadsOverHosts reports whether the pod has a DoNotSchedule topology spread constraint over hosts with
-// nodeAffinityPolicy: Honor, the default. Such a constraint counts a burst node as a host without pods, even while the
-// gate is closed. A few pods on VMs then reach the maximum skew, and no more pods can be placed on VMs.
-func spreadsOverHosts(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
-		return c.WhenUnsatisfiable == v1.DoNotSchedule && c.TopologyKey == v1.LabelHostname &&
-			(c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor)
-	})
+// hosts decides which burst nodes count as hosts for the topology spread constraints of a pod. Otherwise, a burst node
+// counts as a host without pods. A few pods on VMs then reach the maximum skew, and no more pods can be placed on VMs.
+// Therefore, no burst node counts while the search looks at VMs.
+type hosts struct {
+	pl       *PoolPriority
+	pod      *v1.Pod
+	run      func(*v1.Pod) *fwk.Status // runs the PreFilter plugins for the pod, or for a copy of it
+	counts   bool                      // whether burst nodes count
+	excluded []string                  // the nodes that did not count in the last run
+	vain     sync.Map                  // why Filter rejected burst nodes while they counted, by the node's name
 }
 
-// asSpread returns a copy of the pod for the PreFilter plugins. The copy's node affinity excludes the nodes of burst
-// pools whose gate is closed. Topology spread constraints then do not count these nodes. asSpread returns nil if no
-// copy is needed.
-func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
-	if pl.gatekeeper == nil || !spreadsOverHosts(pod) {
+// spreadsOverHosts reports whether the pod has a DoNotSchedule topology spread constraint over hosts with
+// nodeAffinityPolicy: Honor, the default. If one of its constraints asks for more than one host, domains is set.
+func spreadsOverHosts(pod *v1.Pod) (spreads, domains bool) {
+	for _, c := range pod.Spec.TopologySpreadConstraints {
+		if c.WhenUnsatisfiable == v1.DoNotSchedule && c.TopologyKey == v1.LabelHostname && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor) {
+			spreads, domains = true, domains || c.MinDomains != nil && *c.MinDomains > 1
+		}
+	}
+	return spreads, domains
+}
+
+// countHosts makes the pod's topology spread constraints ignore burst nodes if the search is to look at VMs first. If
+// not, or if the pod asks for a number of hosts, burst nodes that Filter accepts count.
+func (pl *PoolPriority) countHosts(c *cycle, pod *v1.Pod, run func(*v1.Pod) *fwk.Status) *fwk.Status {
+	spreads, domains := spreadsOverHosts(pod)
+	if !spreads {
 		return nil
 	}
+	h := &hosts{pl: pl, pod: pod, run: run}
+	if domains || !pl.strict || pl.retries.exhausted(pod.UID) {
+		return h.count(&c.decision)
+	}
+	c.hosts = h
+	return h.count(nil)
+}
+
+// count makes the burst nodes count that Filter accepts with the decision. If the decision is nil, no burst node counts.
+func (h *hosts) count(decision *gate.Decision) *fwk.Status {
+	if h == nil {
+		return nil
+	}
+	var excluded []string
+	open := make([]bool, h.pl.pools.Len())
+	if h.counts = decision != nil; h.counts {
+		for i := range decision.Burst {
+			open[i] = decision.Burst[i].Open
+		}
+	}
+	for i := range h.pl.index.entries {
+		e := &h.pl.index.entries[i]
+		if (e.rank == pool.Excluded || h.pl.pools.IsBurstRank(e.rank)) && (!h.counts || !h.pl.letsIn(h.pod, open, e.node)) {
+			excluded = append(excluded, e.node.Name)
+		}
+	}
+	if slices.Equal(h.excluded, excluded) {
+		return nil
+	}
+	h.excluded = excluded
+	return h.run(without(h.pod, excluded))
+}
+
+// without returns a copy of the pod for the PreFilter plugins. The copy's node affinity excludes the nodes. Topology
+// spread constraints then do not count these nodes.
+func without(pod *v1.Pod, nodes []string) *v1.Pod {
 	var others []v1.NodeSelectorRequirement // the API allows one node name in each
-	for i := range pl.pools.Burst() {
-		if c.decision.Burst[i].Open {
-			continue
-		}
-		for _, position := range pl.index.tiers[pl.pools.RankAt(i)] {
-			others = append(others, v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpNotIn, Values: []string{c.nodes[position].Node().Name}})
-		}
+	for _, node := range nodes {
+		others = append(others, v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpNotIn, Values: []string{node}})
 	}
 	if len(others) == 0 {
-		return nil
+		return pod
 	}
 	spread := *pod
 	affinity := cmp.Or(pod.Spec.Affinity.DeepCopy(), &v1.Affinity{})
