@@ -222,7 +222,7 @@ func (e *explainer) waitsFor(reason string) string {
 	case open != "" && e.Changed:
 		return fmt.Sprintf(", and the gate of %s is open now: the scheduler will try the pod again in a moment.", open)
 	case open != "":
-		return fmt.Sprintf(", and the gate of %s is open: the scheduler's message shows why the pod does not fit.", open)
+		return fmt.Sprintf(", and the gate of %s is open, but no node there takes the pod (%s): the scheduler's message shows why the pod does not fit.", open, gate.ReasonNoRoom.Code)
 	}
 	for _, closed := range []struct{ code, text string }{ // the first that closes a burst pool
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},

@@ -184,10 +184,10 @@ func heldText(h *published.Held, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d for %s", byPool[name], name))
 	}
 	for _, by := range h.By {
-		switch waits := gate.Lookup(by.Reason).Kind.MayOpen(); {
-		case waits && byPool[by.Pool] == 0:
+		switch lasting := gate.Lookup(by.Reason).Kind == gate.Lasting; {
+		case !lasting && byPool[by.Pool] == 0:
 			parts = append(parts, fmt.Sprintf("%d for %s (%s)", by.Pods, by.Pool, by.Reason))
-		case !waits:
+		case lasting:
 			parts = append(parts, fmt.Sprintf("%d cannot burst (%s)", by.Pods, by.Reason))
 		}
 	}

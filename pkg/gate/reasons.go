@@ -24,6 +24,8 @@ const (
 	Lasting
 	// Open means that the gate is open.
 	Open
+	// InVain means that the gate is open, and no node takes the pod.
+	InVain
 	// OfNode means that the node cannot be used, whether or not the gate is open.
 	OfNode
 	// OfPool means that a regular pool, or one of its node groups, does not keep the gate closed.
@@ -103,6 +105,9 @@ var (
 	reasonHoldLimit      = define(Open, "HoldLimit", "the pod has been held for holdLimit", "")
 	reasonOverriddenOpen = define(Open, "OverriddenOpen", "the ConfigMap pool-priority-override opens the gate", "")
 
+	// ReasonNoRoom is in no decision of the gate.
+	ReasonNoRoom = define(InVain, "NoRoomInBurstPool", "the gate is open for the pod, and no node of the burst pool takes it", "")
+
 	reasonNotApplicable = define(OfPool, "NotApplicable", "the pool's nodes cannot run the pod", "")
 	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
@@ -162,6 +167,9 @@ func Reasons(match func(Kind) bool) []Entry {
 
 // Closes reports whether reasons of this kind close the gate.
 func (k Kind) Closes() bool { return k == Earlier || k == Momentary || k == Waiting || k == Lasting }
+
+// Holds reports whether held pods may wait for a reason of this kind.
+func (k Kind) Holds() bool { return k.Closes() || k == InVain }
 
 // Opens reports whether reasons of this kind open the gate.
 func (k Kind) Opens() bool { return k == Open }

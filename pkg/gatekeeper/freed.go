@@ -145,6 +145,20 @@ func settled(age time.Duration) time.Duration {
 	return lookInterval
 }
 
+// burstSpaces returns the Spaces of all burst nodes that the scheduler uses.
+func (g *Gatekeeper) burstSpaces() map[string]*held.Space {
+	spaces := map[string]*held.Space{}
+	byPool, _ := g.byPool()
+	for i := range g.config.Pools.Burst() {
+		for _, node := range byPool[i] {
+			if space := g.spaceOn(node.Name); space != nil {
+				spaces[node.Name] = space
+			}
+		}
+	}
+	return spaces
+}
+
 // spaceOn returns the node's Space, or nil if the scheduler does not use the node.
 func (g *Gatekeeper) spaceOn(name string) *held.Space {
 	node, err := g.nodes.Get(name)

@@ -191,7 +191,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		return assessments[of]
 	}
 	full, changes := g.findFull(&rule, view, onlyNew, assess, now)
-	result := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
+	result := g.held.Reconsider(onlyNew, now, g.burstSpaces, func(c *held.Candidate) gate.Decision {
 		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
 		request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]
 		decision := rule.DecideFor(request, assess(c.ViewKey, &request), view, now)

@@ -35,7 +35,7 @@ func (h *Pods) batch(now time.Time) string {
 
 // decide makes the sync decide the same for all pods, and enqueues the pods for which the gate opens.
 func (h *Pods) decide(decision *gate.Decision, now time.Time) {
-	for _, p := range h.Reconsider(false, now, func(*Candidate) gate.Decision { return *decision }).Opened {
+	for _, p := range h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision { return *decision }).Opened {
 		h.Enqueue(p, WhileOpen)
 	}
 }

@@ -14,20 +14,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// reason is why a pod is held. code is the reason code of a burst pool whose gate is closed. If an earlier pool closes
-// the gate, pool is the index of the first regular pool that keeps the gate closed. Otherwise, pool is the index of the
+// reason is why a pod is held. code is the reason code of a burst pool whose gate is closed, or ReasonNoRoom of one
+// whose gate is open. If an earlier pool closes the gate, pool is the index of the first regular pool that keeps the gate closed. Otherwise, pool is the index of the
 // burst pool.
 type reason struct {
 	pool int
 	code string
 }
 
-// reasonOf returns why the decision holds the pod back, for the first burst pool whose gate is closed. If no gate is
-// closed, the code is empty.
+// reasonOf returns why the pod is held: no node of the first burst pool whose gate is open takes it or, if there is no
+// such pool, the decision closes the gate of the first burst pool. Without burst pools, the code is empty.
 func reasonOf(decision *gate.Decision) reason {
+	if i := slices.IndexFunc(decision.Burst, func(v gate.Verdict) bool { return v.Open }); i >= 0 {
+		return reason{pool: i, code: gate.ReasonNoRoom.Code}
+	}
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
-		if v.Open || v.Reason.Code == "" {
+		if v.Reason.Code == "" {
 			continue
 		}
 		r := reason{pool: i, code: v.Reason.Code}

@@ -3,6 +3,7 @@
 package held
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -136,6 +137,7 @@ func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.noteLocked(pod, now)
 	if entry, ok := h.pods[pod.UID]; ok {
 		entry.byLoop, entry.reserved, entry.lastCycle = false, false, now
+		entry.chosenAt, entry.tried = time.Time{}, now // other room is there for the pod at once
 	}
 	c := h.clocks[pod.UID]
 	c.member = alike.InGang(pod)
@@ -184,18 +186,15 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
-	tries, queued := 0, 0
-	var waitsForRollout time.Time
-	if before, ok := h.pods[pod.UID]; ok {
-		tries, waitsForRollout, queued = before.tries, before.waitsForRollout, before.queued&^(WhileOpen|Last)
-	}
+	before := cmp.Or(h.pods[pod.UID], &heldPod{})
+	waitsForRollout := before.waitsForRollout
 	open, budget := openPools(decision)
 	if reservation != nil && waitsForRollout.IsZero() {
 		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: queued, tried: now, lastCycle: now, stale: decision.Closes(gate.ReasonSnapshotStale),
-		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
+		pod: pod, autoscalerKey: kind, viewKey: class, open: open, budget: budget, queued: before.queued &^ (WhileOpen | Last), tried: now, lastCycle: now, stale: decision.Closes(gate.ReasonSnapshotStale),
+		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: before.tries,
 	}
 	h.added[pod.UID] = true
 	if reservation != nil {

@@ -462,7 +462,7 @@ func TestIgnoredBeforeItFailed(t *testing.T) {
 
 // lookFor calls Reconsider, and returns the pods to requeue and the time of the next sync.
 func (h *Pods) lookFor(onlyNew bool, now time.Time, decide func(*Candidate) gate.Decision) (map[string]*v1.Pod, time.Time) {
-	l := h.Reconsider(onlyNew, now, decide)
+	l := h.Reconsider(onlyNew, now, noNodes, decide)
 	return l.Opened, l.Next
 }
 
@@ -487,14 +487,14 @@ func TestSyncBesideCycles(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h, p := New(), pod("p")
 			h.Add(p, "", &closed, &Reservation{Node: "n"}, now)
-			l := h.Reconsider(false, now, func(*Candidate) gate.Decision {
+			l := h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision {
 				tc.meanwhile(h, p)
 				return open
 			})
 			if len(l.Opened) != tc.opened || l.Again != tc.again {
 				t.Errorf("opened for %v, again: %v", l.Opened, l.Again)
 			}
-			if l := h.Reconsider(true, now, func(*Candidate) gate.Decision { return open }); len(l.Opened) != tc.then {
+			if l := h.Reconsider(true, now, noNodes, func(*Candidate) gate.Decision { return open }); len(l.Opened) != tc.then {
 				t.Errorf("then opened for %v", l.Opened)
 			}
 		})
@@ -512,7 +512,7 @@ func TestStartIsReported(t *testing.T) {
 	h.Add(pod("early"), "", held(ReasonStarting), nil, now)
 	h.Add(pod("late"), "", held(grows), nil, now)
 	look := func(onlyNew bool, reason nodegroups.Reason) []string {
-		return slices.Sorted(maps.Keys(h.Reconsider(onlyNew, now, func(*Candidate) gate.Decision { return *held(reason) }).Opened))
+		return slices.Sorted(maps.Keys(h.Reconsider(onlyNew, now, noNodes, func(*Candidate) gate.Decision { return *held(reason) }).Opened))
 	}
 	for i, tc := range []struct {
 		reason nodegroups.Reason
@@ -558,3 +558,6 @@ func TestQueue(t *testing.T) {
 		}
 	}
 }
+
+// noNodes is for pods of which it is not known what node they need.
+func noNodes() map[string]*Space { return nil }

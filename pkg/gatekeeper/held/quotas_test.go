@@ -85,7 +85,7 @@ func TestQuotaOfAnOwner(t *testing.T) {
 	now = now.Add(time.Minute)
 	look := func(after time.Duration, decide func(*Candidate) gate.Decision) string {
 		var names []string
-		for name := range h.Reconsider(false, now.Add(after), decide).Opened {
+		for name := range h.Reconsider(false, now.Add(after), noNodes, decide).Opened {
 			names = append(names, strings.TrimPrefix(name, "default/"))
 		}
 		slices.Sort(names)

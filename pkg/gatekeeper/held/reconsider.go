@@ -3,6 +3,8 @@ package held
 import (
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,14 +29,17 @@ type Candidate struct {
 
 	entry    *heldPod
 	version  int
+	byLoop   bool
 	decision gate.Decision
+	room     []bool // by the pool's index, whether a node may take the pod if the gate is open; nil if that is not known
 }
 
 // Reconsider calls decide for every held pod, and applies the decisions. With onlyNew, it calls decide only for pods
 // that became held since the last sync. Scheduling cycles continue meanwhile. If a pod's entry changes before the
-// decision for the pod is applied, Reconsider drops the decision.
-func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Result {
-	look := Result{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
+// decision for the pod is applied, Reconsider drops the decision. If a gate opens for a pod that no burst node suits, the
+// pod is not requeued. burst returns the burst nodes.
+func (h *Pods) Reconsider(onlyNew bool, now time.Time, burst func() map[string]*Space, decide func(c *Candidate) gate.Decision) Result {
+	look := Result{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}, burst: sync.OnceValue(burst), kinds: map[kindKey]*kind{}}
 	uids := h.toSync(onlyNew)
 	candidates := make([]Candidate, 0, min(syncChunk, len(uids)))
 	for len(uids) > 0 {
@@ -42,6 +47,7 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 		candidates = h.candidates(candidates[:0], uids[:n], now)
 		for i := range candidates {
 			candidates[i].decision = decide(&candidates[i])
+			look.findRoom(&candidates[i])
 		}
 		look.settle(candidates)
 		uids = uids[n:]
@@ -115,7 +121,7 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	defer h.mu.Unlock()
 	for _, uid := range uids {
 		if entry, ok := h.pods[uid]; ok {
-			to = append(to, Candidate{entry: entry, version: entry.version, Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey,
+			to = append(to, Candidate{entry: entry, version: entry.version, byLoop: entry.byLoop, Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey,
 				Since: h.sinceLocked(entry.pod, now), Wait: entry.reservation.asWait()})
 		}
 	}
@@ -127,6 +133,8 @@ type Result struct {
 	held   *Pods
 	now    time.Time
 	quotas quotas
+	burst  func() map[string]*Space
+	kinds  map[kindKey]*kind
 	// Opened has the pods to requeue, by namespace/name. The gate of a burst pool without a budget has opened for these
 	// pods since the last sync. Opened also has pods that were held because the scheduler was starting or because the
 	// snapshot was stale.
@@ -136,6 +144,22 @@ type Result struct {
 	// Budgets is set if one of the pods that Reconsider decided for waits for a budget. The caller then calls
 	// WithinBudgets.
 	Budgets bool
+}
+
+// findRoom sets c.room if a gate is open for the pod. The scheduling queue requeues other pods than those with byLoop, so
+// it is not known what they need.
+func (l *Result) findRoom(c *Candidate) {
+	if !c.byLoop || !slices.ContainsFunc(c.decision.Burst, func(v gate.Verdict) bool { return v.Open }) {
+		return
+	}
+	key := kindKeyOf(c.Pod, c.ViewKey, strings.Repeat("\x01", len(c.decision.Burst)))
+	if l.kinds[key] == nil {
+		l.kinds[key] = newKind(key, c.Pod, l.burst())
+	}
+	c.room = make([]bool, len(c.decision.Burst))
+	for _, space := range l.kinds[key].spaces {
+		c.room[space.Burst] = true
+	}
 }
 
 // settle applies the decisions to the entries. If an entry has changed since it was copied, the next sync decides
@@ -152,17 +176,20 @@ func (l *Result) settle(candidates []Candidate) {
 			l.held.added[c.Pod.UID] = true
 			l.Again = true
 		default:
-			l.one(entry, &c.decision)
+			l.one(entry, c)
 		}
 	}
 }
 
 // one applies the decision to the pod's entry.
-func (l *Result) one(entry *heldPod, decision *gate.Decision) {
+func (l *Result) one(entry *heldPod, c *Candidate) {
+	decision, inVain := &c.decision, false
 	open, _ := openPools(decision)
 	for i := range open {
 		switch v := &decision.Burst[i]; {
 		case !open[i] || entry.open[i]:
+		case c.room != nil && !c.room[i]:
+			inVain, entry.budget[i] = true, false // WithinSpaces requeues the pod when a node has room
 		case l.quotas.add(l.held.turnOf(entry), i, v):
 			open[i] = false // the gate counts as closed until requeueByQuota requeues the pod
 		case v.Limited:
@@ -175,7 +202,7 @@ func (l *Result) one(entry *heldPod, decision *gate.Decision) {
 	if entry.open = open; !slices.Contains(open, true) {
 		entry.queued, entry.reservedAt = entry.queued&^WhileOpen, time.Time{}
 	}
-	if r := reasonOf(decision); r.code != "" {
+	if r := reasonOf(decision); r.code != "" && (inVain || r.code != gate.ReasonNoRoom.Code) { // else, the pod is about to be tried
 		entry.reason = r
 	}
 	l.Next = nodegroups.Earliest(l.Next, decision.Until())

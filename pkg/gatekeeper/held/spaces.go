@@ -170,9 +170,13 @@ func (p *heldPod) kindKey() kindKey {
 			open[i] = 1
 		}
 	}
-	key := kindKey{view: p.viewKey, priority: corev1helpers.PodPriority(p.pod), open: string(open)}
+	return kindKeyOf(p.pod, p.viewKey, string(open))
+}
+
+func kindKeyOf(pod *v1.Pod, view, open string) kindKey {
+	key := kindKey{view: view, priority: corev1helpers.PodPriority(pod), open: open}
 	key.preempts = key.priority
-	if policy := p.pod.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+	if policy := pod.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		key.preempts = math.MinInt32
 	}
 	return key

@@ -84,3 +84,45 @@ func TestWithinSpaces(t *testing.T) {
 		})
 	}
 }
+
+// TestTriedElsewhere: the gate is open for a held pod, and no burst node has room, so that a failed cycle does not
+// hold the pod again. The pod was chosen for node x, was tried, and did not fit there. When room comes on node y two
+// seconds later, it must be chosen for y.
+func TestTriedElsewhere(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: types.UID("p")}, Spec: v1.PodSpec{
+		Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}}}
+	space := func(name string, freed time.Time) map[string]*Space {
+		return map[string]*Space{name: {Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("10")}}},
+			Burst: pool.None, TriedBefore: freed.Add(100 * time.Millisecond)}}
+	}
+	// fails is a cycle that fails while the gate is open: PostFilter calls Failed, and the handler of failed cycles ByLoop.
+	fails := func(h *Pods, now time.Time) {
+		h.Failed(p, true, now)
+		h.Ended(p.UID, now)
+		h.Unreserve(p.UID)
+		h.ByLoop(p.UID)
+	}
+	h := New()
+	h.Trust(began)
+	h.Failed(p, true, began)
+	h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{Open: false, Reason: gate.ReasonCanGrow}}}, nil, began)
+	h.ByLoop(p.UID)
+	h.Reconsider(false, began, noNodes, func(*Candidate) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
+	fails(h, began.Add(time.Second)) // the gate opened in vain
+
+	freed := began.Add(time.Minute)
+	if got := h.WithinSpaces(space("x", freed), freed); len(got) != 1 {
+		t.Fatalf("room on x: %v", got)
+	}
+	h.Enqueue(p, Always)
+	h.NextBatch(freed)
+	fails(h, freed.Add(50*time.Millisecond))                                                   // another pod was faster
+	for _, after := range []time.Duration{2 * time.Second, 3 * time.Second, 7 * time.Second} { // when the gatekeeper looks at y
+		if got := h.WithinSpaces(space("y", freed.Add(2*time.Second)), freed.Add(after)); len(got) > 0 {
+			return
+		}
+	}
+	t.Error("room on y: the pod is never chosen, and waits until retryHeld")
+}
