@@ -73,16 +73,16 @@ type evaluation struct {
 	a    *Assessment
 	view *nodegroups.View
 	now  time.Time
-	// clock is when the pod began to wait for a scale-up. came is when a node that fits the pod last became usable.
-	// changed is when a node group that fits the pod last changed. The method clocks computes them.
-	clock, came, changed time.Time
+	// clock is when the pod began to wait for a scale-up. changed is when a node group that fits the pod last changed. The
+	// method clocks computes them.
+	clock, changed time.Time
 	// earlier combines the verdicts of all regular pools with the verdict of the pod's Wait.
 	earlier Verdict
 }
 
 func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
 	e := &evaluation{Rule: r, req: req, a: a, view: view, now: now}
-	e.clock, e.came, e.changed = r.clocks(req, a, view)
+	e.clock, e.changed = r.clocks(req, a, view)
 	return e
 }
 
@@ -245,7 +245,7 @@ func (e *evaluation) holdEnds() time.Time {
 	if e.HoldLimit == 0 || since.IsZero() {
 		return time.Time{}
 	}
-	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
+	return since.Add(e.HoldLimit)
 }
 
 // closings closes the gate while the provider refuses pods like this one (breaker.Closing). Afterwards, the gate is

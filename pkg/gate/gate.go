@@ -27,8 +27,7 @@ type Rule struct {
 	UnknownGrace time.Duration
 	// NewPodDelay is the minimum age of the pods that the autoscaler considers. A pod's DelayAnnotation can raise it.
 	NewPodDelay time.Duration
-	// HoldLimit is the longest time that a pod is held. The time starts at NoRoomSince. It starts again when a node
-	// that fits the pod becomes usable. In all, a pod is held for at most twice HoldLimit. 0 means no limit.
+	// HoldLimit is the longest time that a pod is held. The time starts at NoRoomSince. 0 means no limit.
 	HoldLimit time.Duration
 	// Override is an operator's override of all gates.
 	Override Override

@@ -565,15 +565,9 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestHoldLimit: no pod is held for ever. The time counts again from when a node that the pod can use became usable.
+// TestHoldLimit: no pod is held for ever.
 func TestHoldLimit(t *testing.T) {
 	const hour = time.Hour
-	came := func(p nodegroups.Pool, ago time.Duration) nodegroups.Pool {
-		p.Groups[0].LastReady = now.Add(-ago)
-		return p
-	}
-	tainted := came(in(nodegroups.CanGrow, 0), time.Minute)
-	tainted.Groups[0].NodeTemplates = []nodegroups.NodeTemplate{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
 	for _, tc := range []struct {
 		name     string
 		user     nodegroups.Pool
@@ -585,11 +579,6 @@ func TestHoldLimit(t *testing.T) {
 		{"for an hour", in(nodegroups.CanGrow, 0), hour, true, 0},
 		{"a pool that grows for others all the time", in(nodegroups.Growing, 0), hour, true, 0},
 		{"an autoscaler that comes and goes", in(nodegroups.Unknown, 0), hour, true, 0},
-		{"a node came half an hour ago", came(in(nodegroups.CanGrow, 0), 30*time.Minute), hour, false, 30 * time.Minute},
-		{"one came before the pod did", came(in(nodegroups.CanGrow, 0), 2*hour), hour, true, 0},
-		{"nodes come all the time", came(in(nodegroups.CanGrow, 0), time.Minute), 119 * time.Minute, false, time.Minute},
-		{"nodes come all the time, for two hours", came(in(nodegroups.CanGrow, 0), time.Minute), 2 * hour, true, 0},
-		{"nodes that it cannot use come all the time", tainted, hour, true, 0},
 		{"not known to be unschedulable", in(nodegroups.CanGrow, 0), 0, false, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -599,11 +588,7 @@ func TestHoldLimit(t *testing.T) {
 			if tc.heldFor > 0 {
 				request.NoRoomSince = ago(tc.heldFor)
 			}
-			system := in(nodegroups.CanGrow, 0)
-			if len(tc.user.Groups[0].NodeTemplates) == 0 {
-				system = in(nodegroups.Full, 0)
-			}
-			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, system, {}}}, now).Burst[2]
+			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, in(nodegroups.Full, 0), {}}}, now).Burst[2]
 			if got.Open != tc.wantOpen || got.Open && got.Reason.Code != "HoldLimit" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.wantOpen)
 			}

@@ -66,11 +66,11 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// clocks returns three times. clock is when the pod began to wait for a scale-up. It is zero while the pod does not wait
+// clocks returns two times. clock is when the pod began to wait for a scale-up. It is zero while the pod does not wait
 // for a scale-up, for example because upcoming nodes fit the pod. When the pod has waited for long enough since clock,
-// a node group counts as declining the pod. came is when a node that fits the pod last became usable.
+// a node group counts as declining the pod.
 // changed is when the Version or the templates of a node group that fits the pod last changed.
-func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came, changed time.Time) {
+func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, changed time.Time) {
 	growing := false
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
@@ -78,14 +78,14 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 				continue
 			}
 			g := &view.Pools[i].Groups[k]
-			clock, came, changed = latest(clock, g.LastActivity), latest(came, g.LastReady), latest(changed, g.LastChanged)
+			clock, changed = latest(clock, g.LastActivity), latest(changed, g.LastChanged)
 			growing = growing || g.IsGrowing()
 		}
 	}
 	if growing || req.NoRoomSince.IsZero() || IsExpendable(req.Pod) {
-		return time.Time{}, came, changed
+		return time.Time{}, changed
 	}
-	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came, changed
+	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), changed
 }
 
 // seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.

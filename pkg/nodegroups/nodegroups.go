@@ -159,7 +159,7 @@ type Group struct {
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	// LastReady is the latest time at which one of the group's usable nodes became ready; zero if no node is usable.
-	LastReady time.Time `json:"lastReady,omitzero"`
+	LastReady time.Time `json:"-"`
 	// Usable is the number of nodes that are neither starting nor being removed, whatever their age.
 	Usable int `json:"-"`
 	// LastArrival is when a node last became usable, or when the scheduler first saw the group.

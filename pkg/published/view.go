@@ -99,7 +99,7 @@ type Held struct {
 // HeldBy counts the held pods with the same pool and reason.
 type HeldBy struct {
 	// Pool is the first regular pool that keeps the gate closed. If there is none, Pool is the burst pool whose gate is
-	// closed.
+	// closed, or open in vain.
 	Pool   string `json:"pool"`
 	Reason string `json:"reason"`
 	Pods   int    `json:"pods"`

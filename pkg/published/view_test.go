@@ -24,6 +24,7 @@ import (
 // notPublished has the fields of the gate's inputs that are not published, each with the reason.
 var notPublished = map[string]string{
 	"nodegroups.Group.Usable":            "only Rule.Overflow reads it, for all held pods",
+	"nodegroups.Group.LastReady":         "LastArrival comes from it",
 	"nodegroups.Group.LastArrival":       "only Rule.Overflow reads it; a new leader starts it again",
 	"nodegroups.GroupStatus.AtMaximum":   "only Rule.Overflow reads it, for all held pods",
 	"v1.PoolPriorityArgs.Installation":   "the value of a taint, by which the gate decides nothing",

@@ -75,7 +75,7 @@ var covered = struct{ states, statuses, whys []string }{
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
 	[]string{"SelectedByPod", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: ProvisioningRequest", "CanGrow: backing off", "Declined", "Full", "Growing",
-		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
+		"HoldLimit", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
 // TestGate compares all decisions with the model. It also checks that the requeue of a held pod is due no later than
@@ -271,7 +271,7 @@ func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			continue
 		}
 		held = append(held, heldPod{pod, burstPods, nodegroups.Earliest(decision.Until(), sub.view.Until())})
-		times = append(times, pod.since.Add(h.wait), pod.noRoom.Add(h.hold), pod.noRoom.Add(2*h.hold), h.came(k, &pod).Add(h.hold))
+		times = append(times, pod.since.Add(h.wait), pod.noRoom.Add(h.hold))
 	}
 	for d := 20 * time.Second; d < 20*time.Minute; d += 20 * time.Second {
 		times = append(times, now.Add(d))

@@ -332,21 +332,27 @@ func (h *history) upcoming(name string, provision time.Duration, k int) int {
 }
 
 // unmet returns how many nodes the group has ordered in one go and not got: no rise of its target came later than the
-// provision time after the rise before, and a node that becomes ready is one of the ordered.
+// provision time after the rise before, and each ready node more than there were since is one of the ordered.
 func (h *history) unmet(name string, provision time.Duration, k int) int {
 	var last time.Time
-	n, sights := 0, h.sights(name, k)
+	n, most, sights := 0, 0, h.sights(name, k)
 	for i, j := range sights {
-		if i == 0 {
-			continue
-		}
-		g, before := h.at(j, name), h.at(sights[i-1], name)
-		n = max(0, n-max(0, g.ready-before.ready))
+		g, before := h.at(j, name), h.at(sights[max(i-1, 0)], name)
 		if g.target > before.target {
-			if h.looks[j].at.Sub(last) >= provision {
-				n = 0
+			if n == 0 || h.looks[j].at.Sub(last) >= provision { // a new order
+				n, most = 0, min(most, g.ready)
 			}
 			n, last = n+g.target-before.target, h.looks[j].at
+		}
+		for removed := before.target - g.target; removed > 0; removed-- {
+			if most > g.ready {
+				most-- // a ready node
+			} else {
+				n = max(0, n-1) // an order
+			}
+		}
+		for ; most < g.ready; most++ {
+			n = max(0, n-1)
 		}
 	}
 	return n
@@ -881,30 +887,6 @@ func (h *history) isQuiet(j int) bool {
 	return true
 }
 
-// came returns when a usable node last became ready in the groups that the pod fits.
-func (h *history) came(k int, pod *podKind) time.Time {
-	var came time.Time
-	for _, s := range h.notes[k].seats {
-		if !h.applicable(s, k, pod) {
-			continue
-		}
-		if s.group == "" {
-			nodes := h.rest(s.pool, k)
-			for _, n := range nodes {
-				if n.ready && !n.startup && len(h.startupAmong(n, nodes, nil, k)) == 0 {
-					came = latest(came, n.readyAt)
-				}
-			}
-		}
-		for _, n := range h.nodesOf(s.group, k) {
-			if n.ready && !n.startup && len(h.startupTaints(n, k)) == 0 {
-				came = latest(came, n.readyAt)
-			}
-		}
-	}
-	return came
-}
-
 // verdict is the expected decision of the gate, and the rule that made it.
 type verdict struct {
 	open bool
@@ -967,12 +949,8 @@ func (h *history) decideForAnybody(pod *podKind, k, burstPods int) verdict {
 	if h.wait > 0 && !pod.since.IsZero() && now.Sub(pod.since) >= h.wait {
 		return verdict{true, "WaitLimit"}
 	}
-	if h.hold > 0 && !pod.noRoom.IsZero() {
-		if held := now.Sub(pod.noRoom); held >= 2*h.hold {
-			return verdict{true, "HoldLimitTwice"}
-		} else if held >= h.hold && now.Sub(h.came(k, pod)) >= h.hold {
-			return verdict{true, "HoldLimit"}
-		}
+	if h.hold > 0 && !pod.noRoom.IsZero() && now.Sub(pod.noRoom) >= h.hold {
+		return verdict{true, "HoldLimit"}
 	}
 	return v
 }

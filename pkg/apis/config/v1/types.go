@@ -391,7 +391,6 @@ type Capacity struct {
 	NewPodDelay *metav1.Duration `json:"newPodDelay,omitempty"`
 
 	// HoldLimit is the longest time that a pod is held, whatever the states of the pools. The time starts when the pod
-	// becomes unschedulable, and again when a node that fits the pod becomes usable. In all, a pod is held for at most
-	// twice this time. 0 means no limit.
+	// becomes unschedulable. 0 means no limit.
 	HoldLimit *metav1.Duration `json:"holdLimit,omitempty"`
 }
