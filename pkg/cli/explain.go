@@ -220,7 +220,7 @@ func (e *explainer) waitsFor(reason string) string {
 		e.addHints()
 		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
 	case open != "" && e.Changed:
-		return fmt.Sprintf(", and the gate of %s is open now: the scheduler will try the pod again in a moment.", open)
+		return fmt.Sprintf(", and the gate of %s is open now: the scheduler tries the pod again in a moment if a node there has room.", open)
 	case open != "":
 		return fmt.Sprintf(", and the gate of %s is open, but no node there takes the pod (%s): the scheduler's message shows why the pod does not fit.", open, gate.ReasonNoRoom.Code)
 	}

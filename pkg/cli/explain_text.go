@@ -73,7 +73,7 @@ func (e *Explanation) nowText() []string {
 		case !v.Burst:
 		case v.Verdict == verdictOpen:
 			parts = append(parts, v.Name+" is open: "+v.Reason.Sentence)
-			more = "; the scheduler will try the pod again in a moment"
+			more = "; the scheduler tries the pod again in a moment if a node there has room"
 		case v.Verdict == verdictClosed:
 			parts = append(parts, v.Reason.Sentence)
 		}

@@ -151,7 +151,7 @@ func (g *Gatekeeper) burstSpaces() map[string]*held.Space {
 	byPool, _ := g.byPool()
 	for i := range g.config.Pools.Burst() {
 		for _, node := range byPool[i] {
-			if space := g.spaceOn(node.Name); space != nil {
+			if space := g.spaceOn(node.Name); space != nil && space.Burst != pool.None {
 				spaces[node.Name] = space
 			}
 		}

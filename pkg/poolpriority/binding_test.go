@@ -71,7 +71,7 @@ func TestBind(t *testing.T) {
 			ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
 			defer cancel()
 			state := framework.NewCycleState()
-			state.Write(stateKey, &cycle{worst: anyRank, decision: gate.Decision{
+			state.Write(stateKey, &cycle{nodes: []fwk.NodeInfo{}, worst: anyRank, decision: gate.Decision{
 				Regular: []gate.Verdict{{Open: true, Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Open: true, Reason: nodegroups.Reason{Code: "Backoff"}}},
 				Burst:   []gate.Verdict{{}, {}, {Open: true, Reason: nodegroups.Reason{Code: "Open"}}},
 			}})

@@ -60,10 +60,8 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		c.flags.awaitsGateTaint.Store(true)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonAwaitsGateTaint.Sentence)
 	}
-	if c.hosts != nil && !c.hosts.counts { // the search tried the burst nodes in vain while they counted
-		if status, ok := c.hosts.vain.Load(nodeInfo.Node().Name); ok {
-			return fwk.NewStatus(status.(*fwk.Status).Code(), status.(*fwk.Status).Reasons()...)
-		}
+	if status := c.vain[nodeInfo.Node().Name]; status.IsRejected() && !c.hosts.counts { // it was tried in vain as a host
+		return fwk.NewStatus(status.Code(), status.Reasons()...)
 	}
 	return nil
 }
@@ -119,14 +117,13 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	pl.retries.Remove(pod.UID)
-	local := false
+	if c.flags.gateClosed.Load() || pl.holds && c.search != nil { // if the gate is open, no burst node takes the pod
+		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
+	}
 	if c.search != nil && pl.byLoop {
-		if _, local = c.search.filterKey(); local {
+		if _, local := c.search.filterKey(); local {
 			pl.local.Store(pod.UID, nil)
 		}
-	}
-	if local || c.flags.gateClosed.Load() { // if the gate is open, no burst node takes the pod
-		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
 	}
 	if c.flags.awaitsGateTaint.Load() {
 		// If the controller adds the taint, the node's update event requeues the pod. Without the taint there is no

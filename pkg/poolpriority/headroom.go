@@ -72,6 +72,9 @@ func (s *search) limitVictims(ctx context.Context, c *cycle, below int32) (node 
 		}
 		return true
 	})
+	if err := s.hosts.count(&c.decision, false); err != nil {
+		return "", err
+	}
 	candidates, _, err := p.evaluator.DryRunPreemption(ctx, s.state, s.pod, nodes, budgets, 0, 1)
 	if len(candidates) == 0 {
 		c.dryRuns.Clear() // they were made with the limit

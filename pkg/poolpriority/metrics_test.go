@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -31,9 +32,9 @@ func TestPlacementOf(t *testing.T) {
 	open, closed := gate.Verdict{Open: true, Reason: nodegroups.Reason{Code: "Open"}}, gate.Verdict{Reason: gate.ReasonCanGrow}
 	observed := gate.Verdict{Open: true, Observed: true, Reason: gate.ReasonCanGrow}
 	proven := func(rank pool.Rank, names ...string) *cycle {
-		return &cycle{worst: rank, narrowed: true, found: sets.New(names...)}
+		return &cycle{nodes: []fwk.NodeInfo{}, worst: rank, narrowed: true, found: sets.New(names...)}
 	}
-	unproven := &cycle{worst: anyRank}
+	unproven := &cycle{nodes: []fwk.NodeInfo{}, worst: anyRank}
 	const user, system, unlisted = 0, 1, 2
 	for _, tc := range []struct {
 		name  string

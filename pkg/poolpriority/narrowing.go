@@ -33,16 +33,16 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		}
 		return result, status, plugins
 	}
-	if status := n.pl.countHosts(c, pod, func(pod *v1.Pod) *fwk.Status {
+	if err := n.pl.countHosts(c, pod, func(pod *v1.Pod) error {
 		_, status, _ := n.Framework.RunPreFilterPlugins(ctx, state, pod)
-		return status
-	}); !status.IsSuccess() {
-		return nil, status, plugins
+		return status.AsError()
+	}); err != nil {
+		return nil, fwk.AsStatus(err), plugins
 	}
 	c.rejected = false
 	var recalled *diagnosis
 	if err := n.pl.choose(ctx, c, pod, func() *search {
-		c.search = n.pl.newSearch(state, pod, c.nodes, result)
+		c.search = n.pl.newSearch(state, pod, c, result)
 		recalled = n.pl.diagnoses.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
 		return c.search
@@ -59,11 +59,8 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	if c.narrowed {
 		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Union(sets.New(Name))
 	}
-	if c.hosts != nil {
-		c.hosts.vain.Range(func(_, status any) bool {
-			plugins = plugins.Union(sets.New(status.(*fwk.Status).Plugin())) // Filter returns the status as this plugin's
-			return true
-		})
+	for _, status := range c.vain {
+		plugins = plugins.Union(sets.New(status.Plugin())) // Filter returns the status as this plugin's
 	}
 	return result, status, plugins
 }
@@ -94,7 +91,7 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 // DefaultPreemption clears it only for a pod that may preempt others.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
-	if err == nil && c.nodes != nil && n.lowerOnly && !c.narrowed && !c.fromCache {
+	if err == nil && n.lowerOnly && !c.narrowed && !c.fromCache {
 		statuses = n.pl.amongOpen(state, pod, c, statuses)
 		if c.below == math.MaxInt32 {
 			defer n.pl.diagnoses.remember(c, statuses) // preemption adds the results of its dry runs to c

@@ -2,6 +2,7 @@ package poolpriority
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -39,9 +40,10 @@ type cycle struct {
 	victims     *held.Reservation // on the node where the pod's preemption victims are terminating; nil without victims
 	reservation *held.Reservation // what the pod waits for; set only if this wait closed the gate
 
-	nodes  []fwk.NodeInfo // the snapshot; nil before PreFilter
-	search *search        // nil if there was no search
-	hosts  *hosts         // nil if the pod does not spread over hosts
+	nodes  []fwk.NodeInfo         // the snapshot; nil before PreFilter
+	search *search                // nil if there was no search
+	hosts  *hosts                 // nil if the pod does not spread over hosts
+	vain   map[string]*fwk.Status // why Filter rejected burst nodes while they counted as hosts, by the node's name
 
 	flags      *flags
 	dryRuns    sync.Map // the results (type dryRun) of the cycle's dry runs of preemption, by the node's name
@@ -66,15 +68,11 @@ type flags struct {
 func (c *cycle) Clone() fwk.StateData { return c }
 
 func readCycle(state fwk.CycleState) (*cycle, error) {
-	data, err := state.Read(stateKey)
-	if err != nil {
-		return nil, fmt.Errorf("reading %q from cycleState: %w", stateKey, err)
+	data, _ := state.Read(stateKey)
+	if c, ok := data.(*cycle); ok && c.nodes != nil {
+		return c, nil
 	}
-	c, ok := data.(*cycle)
-	if !ok {
-		return nil, fmt.Errorf("%q in cycleState is a %T", stateKey, data)
-	}
-	return c, nil
+	return nil, fmt.Errorf("%q in cycleState is a %T, or PreFilter has not run", stateKey, data)
 }
 
 // newCycle writes a new cycle of the pod to the state, and returns it.
@@ -88,11 +86,12 @@ func (pl *PoolPriority) newCycle(state fwk.CycleState, pod *v1.Pod) *cycle {
 // PreFilter gets the decision of the gate. After all PreFilter plugins, narrowing.go chooses the pool. In-tree plugins
 // may run PreFilter outside of a cycle. Such a run chooses no pool.
 func (pl *PoolPriority) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	c, err := readCycle(state)
-	if err != nil {
+	data, _ := state.Read(stateKey)
+	c, ok := data.(*cycle)
+	if !ok {
 		c = pl.newCycle(state, pod)
 	} else if c.nodes != nil {
-		return nil, nil // the second run, with asSpread
+		return nil, nil // a further run, for hosts
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
 	c.began, c.nodes = pl.clock.Now(), nodes
@@ -125,9 +124,10 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if !pl.strict && !c.mayWait() {
 		return nil
 	}
-	search := newSearch()
-	search.hosts = c.hosts
-	found, err := pl.findBest(ctx, c, search)
+	found, err := pl.findBest(ctx, c, newSearch())
+	if err == nil && found.nodes == nil {
+		c.vain, err = c.hosts.inVain(ctx, c)
+	}
 	if err != nil {
 		return err
 	}
@@ -158,18 +158,16 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if reservation != nil {
 		pl.roomTries.Remove(search.pod.UID) // it has got a node
 	}
-	err = c.hosts.count(nil).AsError() // the pod may wait for VMs only
-	if reservation == nil && err == nil && c.rollout.Possible() {
-		reservation, err = search.reservation(ctx, c.rollout)
+	if reservation == nil && c.rollout.Possible() {
+		if err = c.hosts.count(&c.decision, false); err == nil { // the pod waits for VMs only
+			reservation, err = search.reservation(ctx, c.rollout)
+		}
 	}
 	if reservation == nil && err == nil {
 		reservation, err = search.room(ctx, c, pl.pools.At(burst).BelowPriority())
 	}
-	if reservation == nil && err == nil {
-		err = c.hosts.count(&c.decision).AsError()
-	}
 	if err != nil || reservation == nil {
-		return found, err
+		return found, errors.Join(err, c.hosts.count(&c.decision, true))
 	}
 	c.decision = pl.decide(search.pod, reservation.Wait)
 	found, err = search.best(ctx, &c.decision) // the gate stays open for a pod whose waitLimit is over

@@ -50,7 +50,7 @@ type PoolPriority struct {
 	clock     clock.Clock
 	pools     pool.List
 	strict    bool
-	holds     bool // the gate holds pods: args.mode is Enforce
+	holds     bool // there are burst pools, and args.mode is Enforce
 	gateTaint bool // the controller sets the gate taint on burst nodes
 	// given lists, by the index of a burst pool, the tolerations that a pod gets on the nodes of the pool.
 	given [][]v1.Toleration
@@ -73,7 +73,6 @@ type PoolPriority struct {
 	binder     typedcorev1.PodsGetter
 	byLoop     bool     // requeueByLoop wraps the scheduler's handler of failed cycles
 	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
-	gated      sync.Map // UIDs of pods that requeueByLoop gates, while it runs
 	retries    retries
 	roomTries  retries // how many times each pod has tried to make room and got no node
 	warned     retries // the owners for which warnOfOrder has written an event
@@ -136,7 +135,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		handle:       f,
 		clock:        clock,
 		pools:        pools,
-		holds:        args.Mode != configv1.ModeObserve,
+		holds:        pools.HasBurst() && args.Mode != configv1.ModeObserve,
 		gateTaint:    *args.GateTaint && args.Mode != configv1.ModeObserve,
 		strict:       args.Order == configv1.OrderStrict,
 		given:        make([][]v1.Toleration, pools.Len()),
@@ -229,8 +228,8 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 }
 
 // Wrap makes the plugin's profile search for the best pool after all PreFilter plugins, and makes preemption prefer
-// better-ranked pools (preempting.go). It also makes the gatekeeper requeue most held pods (requeueByLoop). Without Wrap,
-// the plugin keeps no order. Call Wrap before the scheduler runs. configs is the configuration of the profiles.
+// better-ranked pools (preempting.go). It also makes the gatekeeper requeue most held pods (requeueByLoop). Call Wrap
+// before the scheduler runs. configs is the configuration of the profiles.
 func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) {
 	profiles := sched.Profiles
 	if profile, ok := profiles[f.profile]; ok {
@@ -240,7 +239,7 @@ func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSch
 		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: known}
 		// The gatekeeper does not know which resources NodeResourcesFit ignores.
 		fit, _ := argsOf(profile, configs, names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
-		if f.plugin.byLoop = f.plugin.gatekeeper != nil && f.plugin.holds && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
+		if f.plugin.byLoop = f.plugin.holds && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
 			if find(profile.ListPlugins().PreEnqueue, Name) >= 0 {
 				sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin}

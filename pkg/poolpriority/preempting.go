@@ -201,7 +201,7 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, statuses fwk.NodeToStatusReader) *among {
 	s := c.search
 	if s == nil {
-		s = pl.newSearch(state, pod, c.nodes, nil)
+		s = pl.newSearch(state, pod, c, nil)
 	}
 	a, all := &among{NodeToStatusReader: statuses}, int32(0)
 	for i, info := range c.nodes {
@@ -214,6 +214,9 @@ func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, s
 		}
 	}
 	c.candidates = all
+	if !slices.ContainsFunc(a.nodes, func(info fwk.NodeInfo) bool { return !pl.pools.IsBurstNode(info.Node().Labels) }) {
+		_ = c.hosts.count(&c.decision, true) // if it fails, preemption finds no node
+	}
 	return a
 }
 

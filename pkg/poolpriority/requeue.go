@@ -119,16 +119,16 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 		if local && errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
 			(nominating == nil || nominating.NominatedNodeName == "") && pl.gatekeeper.ByLoop(info.Pod.UID) {
 			fit.Diagnosis.UnschedulablePlugins = sets.New(Name)
-			pl.gated.Store(info.Pod.UID, struct{}{})
-			defer pl.gated.Delete(info.Pod.UID)
+			pl.local.Store(info.Pod.UID, nil)
+			defer pl.local.Delete(info.Pod.UID)
 		}
 		next(ctx, profile, info, status, nominating, start)
 	}
 }
 
-// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if requeueByLoop has marked the pod.
+// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, while requeueByLoop runs for it.
 func (pl *PoolPriority) gatingPlugin(info *framework.QueuedPodInfo) string {
-	if _, ok := pl.gated.Load(info.Pod.UID); ok {
+	if _, ok := pl.local.Load(info.Pod.UID); ok {
 		return Name
 	}
 	return ""

@@ -36,8 +36,8 @@ type search struct {
 
 // newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is
 // their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
-func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
-	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
+func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, allowed *fwk.PreFilterResult) *search {
+	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, hosts: c.hosts, request: podRequests(pod)}
 	s.order, _ = pl.pools.OrderOf(pod.Annotations)
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames
@@ -56,25 +56,20 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 // nodes count as hosts only while burst pools are searched, and if the result is a burst pool.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
-	if status := s.hosts.count(nil); !status.IsSuccess() {
-		return tier{}, status.AsError()
-	}
 	for place := range s.pl.index.tiers {
 		r := s.order.RankAt(place)
 		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
 			continue
 		}
-		if pools.IsBurstRank(r) {
-			if status := s.hosts.count(decision); !status.IsSuccess() {
-				return tier{}, status.AsError()
-			}
+		if err := s.hosts.count(decision, pools.IsBurstRank(r)); err != nil {
+			return tier{}, err
 		}
 		found, err := s.tier(ctx, int(r))
 		if err != nil || found != nil {
 			return tier{r, found}, err
 		}
 	}
-	return tier{}, s.hosts.count(nil).AsError()
+	return tier{}, nil
 }
 
 // tier lists nodes of one rank by name.
@@ -174,9 +169,6 @@ func (s *search) feasible(ctx context.Context, position int) (bool, error) {
 	status, _ := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[position])
 	if !status.IsSuccess() && !status.IsRejected() {
 		return false, status.AsError()
-	}
-	if e := &s.pl.index.entries[position]; s.hosts != nil && status.IsRejected() && s.pl.pools.IsBurstRank(e.rank) {
-		s.hosts.vain.Store(e.node.Name, status)
 	}
 	return status.IsSuccess(), nil
 }

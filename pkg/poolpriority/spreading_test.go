@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -83,8 +84,8 @@ func TestSpreadOverHosts(t *testing.T) {
 	}
 }
 
-// TestSpreadInVain: the gate is open, VMs are full, and the virtual node is beyond the skew. The cycle fails with the
-// reasons of all nodes, and the plugin that counts the skew may requeue the pod.
+// TestSpreadInVain: the gate is open, VMs are full, and the virtual node is beyond the skew, or is full itself. The cycle
+// fails with the reasons of all nodes, and the plugin that rejected the virtual node may requeue the pod.
 func TestSpreadInVain(t *testing.T) {
 	h := newHarness(t, aks(t))
 	size := map[v1.ResourceName]string{"cpu": "4", "memory": "16Gi", "pods": "1"}
@@ -102,9 +103,15 @@ func TestSpreadInVain(t *testing.T) {
 			t.Fatalf("on %q (%v), want %s", node, err, want)
 		}
 	}
-	err := h.fail(spread("last"))
-	var fit *framework.FitError
-	if !errors.As(err, &fit) || !strings.Contains(err.Error(), "1 node(s) didn't match pod topology spread constraints") || !fit.Diagnosis.UnschedulablePlugins.Has(names.PodTopologySpread) {
-		t.Errorf("failed with %v", err)
+	pinned := spread("pinned")
+	pinned.Spec.NodeSelector = map[string]string{v1.LabelHostname: "virtual"}
+	pinned.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("9999500m")
+	for want, p := range map[string]*v1.Pod{names.PodTopologySpread: spread("last"), names.NodeResourcesFit: pinned} {
+		err := h.fail(p)
+		var fit *framework.FitError
+		if says := map[string]string{names.PodTopologySpread: "1 node(s) didn't match pod topology spread constraints", names.NodeResourcesFit: "1 Insufficient cpu"}[want]; !errors.As(err, &fit) ||
+			!strings.Contains(err.Error(), says) || !fit.Diagnosis.UnschedulablePlugins.Has(want) {
+			t.Errorf("failed with %v by %v, want %s", err, fit.Diagnosis.UnschedulablePlugins, want)
+		}
 	}
 }

@@ -71,13 +71,13 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 // isNear reports whether the times differ by at most clockTolerance.
 func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
 
-// ByReason counts the held pods by reason code. For some of these pods, the gate may open without a change of the pod.
-// first is the earliest time at which such a pod became unschedulable, or zero.
+// ByReason counts the held pods by reason code. For some of these pods, the gate may open without a change of the pod,
+// or is open. first is the earliest time at which such a pod became unschedulable, or zero.
 func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {
 		by[entry.reason.code]++
-		if !gate.Lookup(entry.reason.code).Kind.MayOpen() {
+		if kind := gate.Lookup(entry.reason.code).Kind; !kind.Holds() || kind == gate.Lasting {
 			return
 		}
 		since, ok := h.firstFailed[uid]

@@ -95,7 +95,7 @@ type heldPod struct {
 	chosenFor string
 	// reserved is set from the time when a node is reserved for the pod until the pod's next cycle fails.
 	reserved bool
-	// reason is why the pod is held, according to the last decision that closed a gate.
+	// reason is why the pod is held, according to the last decision that closed a gate or opened it in vain.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then requeued after retryStale.
 	stale bool

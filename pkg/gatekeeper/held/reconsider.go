@@ -202,7 +202,7 @@ func (l *Result) one(entry *heldPod, c *Candidate) {
 	if entry.open = open; !slices.Contains(open, true) {
 		entry.queued, entry.reservedAt = entry.queued&^WhileOpen, time.Time{}
 	}
-	if r := reasonOf(decision); r.code != "" && (inVain || r.code != gate.ReasonNoRoom.Code) { // else, the pod is about to be tried
+	if r := reasonOf(decision); r.code != "" && (inVain || r.code != gate.ReasonNoRoom.Code || entry.reason.code == r.code) { // else, the pod is about to be tried
 		entry.reason = r
 	}
 	l.Next = nodegroups.Earliest(l.Next, decision.Until())

@@ -206,11 +206,7 @@ func (r *reading) collectHeld(holdLimit time.Duration) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))
-	var held time.Duration
-	if !first.IsZero() {
-		held = r.now.Sub(first)
-	}
-	r.set(holdRatioGauge, held.Seconds()/cmp.Or(holdLimit, time.Hour).Seconds())
+	r.set(holdRatioGauge, r.now.Sub(cmp.Or(first, r.now)).Seconds()/cmp.Or(holdLimit, time.Hour).Seconds())
 }
 
 // seconds returns the time in Unix seconds, or 0 for a zero time.

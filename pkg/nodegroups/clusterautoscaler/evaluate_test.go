@@ -504,5 +504,14 @@ func TestStoppedVMs(t *testing.T) {
 		at(0, status(4, 3, 1), 3, "BelowMaxSize")
 		at(10*time.Second, status(5, 3, 1), 3, "Provisioning")
 		at(2*time.Minute, status(5, 4, 1), 4, "AtMaxSize")
+		source.Tracker = NewTracker(time.Hour, graces.Provision) // the order is given up
+		at(0, status(3, 2, 1), 2, "BelowMaxSize")
+		at(10*time.Second, status(4, 2, 1), 2, "Provisioning")
+		at(2*time.Minute, status(3, 2, 1), 2, "BelowMaxSize")
+		source.Tracker = NewTracker(time.Hour, graces.Provision) // a node breaks and recovers while two VMs start
+		at(0, status(3, 3, 2), 3, "BelowMaxSize")
+		at(10*time.Second, status(5, 3, 2), 3, "Provisioning")
+		at(20*time.Second, status(5, 1, 4), 1, "Provisioning")
+		at(30*time.Second, status(5, 3, 2), 3, "Provisioning")
 	}
 }

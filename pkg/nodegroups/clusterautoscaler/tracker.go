@@ -111,7 +111,8 @@ type Group struct {
 	// expects.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// Ready is the number of ready nodes. Ordered is how many nodes the last scale-ups ordered that have not become ready.
+	// Ordered is how many nodes the last scale-ups ordered that have not become ready. Ready is the highest number of ready
+	// nodes since the first of these scale-ups, without those that were removed.
 	Ready   int `json:"ready,omitempty"`
 	Ordered int `json:"ordered,omitempty"`
 	// LastScaleUp is when a scale-up was last seen. Progress is the last time at which Target or Present changed, or no
@@ -363,14 +364,19 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Ready: g.Health.NodeCounts.Registered.Ready, Progress: now}
 		t.memory[g.Name] = m
 	}
-	m.Ordered = max(0, m.Ordered-max(0, g.Health.NodeCounts.Registered.Ready-m.Ready))
-	m.Ready = g.Health.NodeCounts.Registered.Ready
-	if g.Health.CloudProviderTarget > m.Target {
+	ready, rise := g.Health.NodeCounts.Registered.Ready, g.Health.CloudProviderTarget-m.Target
+	switch {
+	case rise < 0: // ready nodes were removed, or orders were given up
+		gone := min(-rise, max(0, m.Ready-ready))
+		m.Ready, m.Ordered = m.Ready-gone, max(0, m.Ordered+rise+gone)
+	case rise > 0 && (m.Ordered == 0 || now.Sub(m.LastScaleUp) >= t.provision): // what has not come by now is not on its way
+		m.Ready, m.Ordered = min(m.Ready, ready), rise
+	case rise > 0:
+		m.Ordered += rise
+	}
+	m.Ready, m.Ordered = max(m.Ready, ready), max(0, m.Ordered-max(0, ready-m.Ready))
+	if rise > 0 {
 		happened = true
-		if now.Sub(m.LastScaleUp) >= t.provision {
-			m.Ordered = 0 // what has not come by now is not on its way
-		}
-		m.Ordered += g.Health.CloudProviderTarget - m.Target
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
