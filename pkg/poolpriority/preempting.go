@@ -214,7 +214,7 @@ func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, s
 		}
 	}
 	c.candidates = all
-	if !slices.ContainsFunc(a.nodes, func(info fwk.NodeInfo) bool { return !pl.pools.IsBurstNode(info.Node().Labels) }) {
+	if len(a.nodes) > 0 && !slices.ContainsFunc(a.nodes, func(info fwk.NodeInfo) bool { return !pl.pools.IsBurstNode(info.Node().Labels) }) {
 		_ = c.hosts.count(&c.decision, true) // if it fails, preemption finds no node
 	}
 	return a

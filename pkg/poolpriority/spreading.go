@@ -25,32 +25,25 @@ type hosts struct {
 	excluded []string            // the nodes that did not count in the last run
 }
 
-// spreadsOverHosts reports whether the pod has a DoNotSchedule topology spread constraint over hosts with
-// nodeAffinityPolicy: Honor, the default. It reports fixed if the constraints decide what the pod's hosts are: they ask for
-// more than one host, or count something else on all nodes.
-func spreadsOverHosts(pod *v1.Pod) (spreads, fixed bool) {
-	for _, c := range pod.Spec.TopologySpreadConstraints {
-		if c.WhenUnsatisfiable == v1.DoNotSchedule && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor) {
-			spreads = spreads || c.TopologyKey == v1.LabelHostname
-			fixed = fixed || c.TopologyKey != v1.LabelHostname || c.MinDomains != nil && *c.MinDomains > 1
+// countHosts decides which burst nodes count for a pod with a DoNotSchedule topology spread constraint over hosts with
+// nodeAffinityPolicy: Honor, the default. No burst node counts if the search is to look at VMs first. Otherwise, burst nodes
+// that Filter accepts count. They also do if the pod's constraints ask for more than one host, or spread over another key.
+func (pl *PoolPriority) countHosts(c *cycle, pod *v1.Pod, run func(*v1.Pod) error) error {
+	spreads, fixed := false, !pl.strict || pl.retries.exhausted(pod.UID)
+	for _, s := range pod.Spec.TopologySpreadConstraints {
+		if s.WhenUnsatisfiable == v1.DoNotSchedule && (s.NodeAffinityPolicy == nil || *s.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor) {
+			spreads = spreads || s.TopologyKey == v1.LabelHostname
+			fixed = fixed || s.TopologyKey != v1.LabelHostname || s.MinDomains != nil && *s.MinDomains > 1
 		}
 	}
-	return spreads, fixed
-}
-
-// countHosts makes the pod's topology spread constraints ignore burst nodes if the search is to look at VMs first. If
-// not, burst nodes that Filter accepts count.
-func (pl *PoolPriority) countHosts(c *cycle, pod *v1.Pod, run func(*v1.Pod) error) error {
-	spreads, fixed := spreadsOverHosts(pod)
 	if !spreads {
 		return nil
 	}
 	h := &hosts{pl: pl, pod: pod, run: run}
-	if fixed || !pl.strict || pl.retries.exhausted(pod.UID) {
-		return h.count(&c.decision, true)
+	if !fixed {
+		c.hosts = h
 	}
-	c.hosts = h
-	return h.count(&c.decision, false)
+	return h.count(&c.decision, fixed)
 }
 
 // count makes the burst nodes count that Filter accepts with the decision. If counts is false, no burst node counts.
@@ -59,14 +52,11 @@ func (h *hosts) count(decision *gate.Decision, counts bool) error {
 		return nil
 	}
 	var excluded []string
-	open := make([]bool, h.pl.pools.Len())
-	for i := range decision.Burst {
-		open[i] = decision.Burst[i].Open
-	}
 	h.counts = counts
 	for i := range h.pl.index.entries {
 		e := &h.pl.index.entries[i]
-		if (e.rank == pool.Excluded || h.pl.pools.IsBurstRank(e.rank)) && (!counts || !h.pl.letsIn(h.pod, open, e.node)) {
+		burst := h.pl.pools.IsBurstRank(e.rank)
+		if (burst || e.rank == pool.Excluded) && (!burst || !counts || !decision.Burst[e.pool].Open || !h.pl.letsIn(h.pod, nil, e.node)) {
 			excluded = append(excluded, e.node.Name)
 		}
 	}
@@ -78,13 +68,25 @@ func (h *hosts) count(decision *gate.Decision, counts bool) error {
 }
 
 // inVain ends a search that found no node: no burst node counts any more. If burst nodes counted, it returns why Filter
-// rejects them, by the node's name. For that, all nodes count, which lets in no node: otherwise, NodeAffinity would reject the excluded ones.
+// rejects them, by the node's name. For those that did not count, all nodes count, which lets in no node: otherwise,
+// NodeAffinity would reject them.
 func (h *hosts) inVain(ctx context.Context, c *cycle) (vain map[string]*fwk.Status, err error) {
-	if h != nil && h.counts {
-		h.excluded, vain, err = nil, map[string]*fwk.Status{}, h.run(h.pod)
+	if h == nil || !h.counts {
+		return nil, h.count(&c.decision, false)
+	}
+	hidden, vain := h.excluded, map[string]*fwk.Status{}
+	for _, all := range []bool{false, true} {
+		if all {
+			h.excluded, err = nil, h.run(h.pod)
+		}
 		for i := range h.pl.index.entries {
-			if e := &h.pl.index.entries[i]; err == nil && h.pl.pools.IsBurstRank(e.rank) {
-				vain[e.node.Name], _ = runFilters(ctx, h.pl.handle, c.search.state, h.pod, c.nodes[i])
+			e := &h.pl.index.entries[i]
+			if err != nil || !h.pl.pools.IsBurstRank(e.rank) || slices.Contains(hidden, e.node.Name) != all {
+				continue
+			}
+			status, _ := runFilters(ctx, h.pl.handle, c.search.state, h.pod, c.nodes[i])
+			if vain[e.node.Name] = status; !status.IsRejected() { // it has become feasible, or a plugin failed
+				return nil, errors.Join(status.AsError(), h.count(&c.decision, true))
 			}
 		}
 	}
