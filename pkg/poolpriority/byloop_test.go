@@ -215,6 +215,7 @@ func TestHeldPodsAreGated(t *testing.T) {
 	r := newRunning(t, userNode("full").Capacity(map[v1.ResourceName]string{"cpu": "0", "memory": "16Gi", "pods": "10"}).Obj())
 	r.create(heldOn("held", "a"))
 	r.held(1)
+	time.Sleep(lastLook) // nobody else activates the pod, which would race with the look into the queue
 	p := &r.pods()[0]
 	gated := func() bool {
 		info, ok := compat.QueuedPod(r.sched, p)

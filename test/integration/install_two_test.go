@@ -146,6 +146,12 @@ func TestTwoInstallations(t *testing.T) {
 	e.hasGateTaints("green", "green") // blue may have tainted the node before the node got the label; blue then removes its taint
 
 	e.Create(suite.Deployment("blue", 30, "200m", endsFast))
+	e.Eventually(30*time.Second, func() string { // at the same time, both installations would use the same room
+		if n := len(slices.DeleteFunc(e.Pods("blue"), func(p corev1.Pod) bool { return p.Spec.NodeName == "" })); n != 30 {
+			return fmt.Sprintf("%d of 30 pods are bound", n)
+		}
+		return ""
+	})
 	green := suite.Deployment("green", 30, "200m", endsFast)
 	green.Spec.Template.Spec.SchedulerName = "green"
 	e.Create(green)
