@@ -89,7 +89,10 @@ func anyProbe(match func(*corev1.Probe, *corev1.Container) bool) func(*corev1.Po
 
 // namesNoPort reports whether an httpGet probe names a port that the container does not declare.
 func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
-	return probe.HTTPGet != nil && probe.HTTPGet.Port.Type == intstr.String && !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
+	if probe.HTTPGet == nil || probe.HTTPGet.Port.Type != intstr.String {
+		return false
+	}
+	return !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
 }
 
 // hasLateField reports whether an environment variable comes from the pod's status. The ACI connector sets environment

@@ -106,9 +106,11 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	g.freedNodes.mu.Unlock()
 	spaces := make(map[string]*held.Space, len(freed))
 	for name, at := range freed {
-		if space := g.spaceOn(name); space != nil {
-			space.TriedBefore = at.Add(settled(now.Sub(at)))
-			spaces[name] = space
+		if node, err := g.nodes.Get(name); err == nil { // else, the node was deleted
+			if space := g.spaceOn(node); space != nil {
+				space.TriedBefore = at.Add(settled(now.Sub(at)))
+				spaces[name] = space
+			}
 		}
 	}
 	if pods := g.held.WithinSpaces(spaces, now); len(pods) > 0 {
@@ -151,7 +153,7 @@ func (g *Gatekeeper) burstSpaces() map[string]*held.Space {
 	byPool, _ := g.byPool()
 	for i := range g.config.Pools.Burst() {
 		for _, node := range byPool[i] {
-			if space := g.spaceOn(node.Name); space != nil && space.Burst != pool.None {
+			if space := g.spaceOn(node); space != nil {
 				spaces[node.Name] = space
 			}
 		}
@@ -160,13 +162,9 @@ func (g *Gatekeeper) burstSpaces() map[string]*held.Space {
 }
 
 // spaceOn returns the node's Space, or nil if the scheduler does not use the node.
-func (g *Gatekeeper) spaceOn(name string) *held.Space {
-	node, err := g.nodes.Get(name)
-	if err != nil {
-		return nil // the node was deleted
-	}
+func (g *Gatekeeper) spaceOn(node *v1.Node) *held.Space {
 	rank, i := g.config.Pools.RankOf(node.Labels)
-	space := &held.Space{Node: node, Burst: pool.None, Used: g.usage.Of(name)}
+	space := &held.Space{Node: node, Burst: pool.None, Used: g.usage.Of(node.Name)}
 	if g.config.Pools.IsBurst(i) {
 		space.Burst, space.Tolerations = i, g.config.Pools.At(i).Tolerations()
 	}

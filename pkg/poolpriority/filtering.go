@@ -98,8 +98,8 @@ func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
 
 // PostFilter runs before preemption. If a cycle was narrowed to a feasible node and still failed, the pod has usually
 // lost a race with a nominated pod. The pod is then retried without preemption. A pod that a closed gate rejected
-// becomes a held pod, and the gatekeeper requeues it when the gate opens. So does a pod for which the gate is open in vain. If the gate is closed only for a moment, the
-// pod does not preempt other pods.
+// becomes a held pod, and the gatekeeper requeues it when the gate opens. So does a pod for which the gate is open in
+// vain. If the gate is closed only for a moment, the pod does not preempt other pods.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // preemption is up to the new leader

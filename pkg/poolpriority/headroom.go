@@ -72,7 +72,7 @@ func (s *search) limitVictims(ctx context.Context, c *cycle, below int32) (node 
 		}
 		return true
 	})
-	if err := s.hosts.count(&c.decision, false); err != nil {
+	if err := c.hosts.count(false); err != nil {
 		return "", err
 	}
 	candidates, _, err := p.evaluator.DryRunPreemption(ctx, s.state, s.pod, nodes, budgets, 0, 1)

@@ -153,7 +153,8 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 	if err != nil {
 		return placement{}
 	}
-	p, outcome, waited, held := placement{node: node}, outcomeVM, time.Duration(0), false
+	p, outcome, waited := placement{node: node}, outcomeVM, time.Duration(0)
+	held := false
 	if pl.gatekeeper != nil {
 		waited = pl.gatekeeper.Waited(pod)
 		_, held = pl.gatekeeper.Lookup(pod.UID)

@@ -126,7 +126,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	}
 	found, err := pl.findBest(ctx, c, newSearch())
 	if err == nil && found.nodes == nil {
-		c.vain, err = c.hosts.inVain(ctx, c)
+		c.vain, err = c.hosts.inVain(ctx)
 	}
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (c *cycle) mayWait() bool { return c.victims != nil || c.rollout.Possible()
 // whether the pod can wait for preemption victims or for a rollout, or make room, instead. If it can, the gate decides
 // again with this wait, and the search is repeated.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
-	found, err := search.best(ctx, &c.decision)
+	found, err := search.best(ctx, c)
 	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) {
 		return found, err
 	}
@@ -159,7 +159,7 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 		pl.roomTries.Remove(search.pod.UID) // it has got a node
 	}
 	if reservation == nil && c.rollout.Possible() {
-		if err = c.hosts.count(&c.decision, false); err == nil { // the pod waits for VMs only
+		if err = c.hosts.count(false); err == nil { // the pod waits for VMs only
 			reservation, err = search.reservation(ctx, c.rollout)
 		}
 	}
@@ -167,10 +167,10 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 		reservation, err = search.room(ctx, c, pl.pools.At(burst).BelowPriority())
 	}
 	if err != nil || reservation == nil {
-		return found, errors.Join(err, c.hosts.count(&c.decision, true))
+		return found, errors.Join(err, c.hosts.count(true))
 	}
 	c.decision = pl.decide(search.pod, reservation.Wait)
-	found, err = search.best(ctx, &c.decision) // the gate stays open for a pod whose waitLimit is over
+	found, err = search.best(ctx, c) // the gate stays open for a pod whose waitLimit is over
 	if err == nil && found.nodes == nil && c.decision.Closes(reservation.Reason) {
 		c.reservation = reservation
 	} else if c.below != math.MaxInt32 {

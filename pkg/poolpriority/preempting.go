@@ -197,7 +197,7 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 	return a.NodeToStatusReader.NodesForStatusCode(lister, code)
 }
 
-// amongOpen limits preemption to the nodes on which it may help.
+// amongOpen limits preemption to the nodes on which it may help. If these are all burst nodes, they count as hosts again.
 func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, statuses fwk.NodeToStatusReader) *among {
 	s := c.search
 	if s == nil {
@@ -215,7 +215,7 @@ func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, s
 	}
 	c.candidates = all
 	if len(a.nodes) > 0 && !slices.ContainsFunc(a.nodes, func(info fwk.NodeInfo) bool { return !pl.pools.IsBurstNode(info.Node().Labels) }) {
-		_ = c.hosts.count(&c.decision, true) // if it fails, preemption finds no node
+		_ = c.hosts.count(true) // if it fails, preemption finds no node
 	}
 	return a
 }

@@ -10,7 +10,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -31,13 +30,12 @@ type search struct {
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
 	burstOnly   bool                               // only burst nodes can be feasible
 	known       *cachedDiagnosis                   // nil if the cache does not have the pod's key
-	hosts       *hosts                             // nil if the pod does not spread over hosts
 }
 
 // newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is
 // their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, allowed *fwk.PreFilterResult) *search {
-	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, hosts: c.hosts, request: podRequests(pod)}
+	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, request: podRequests(pod)}
 	s.order, _ = pl.pools.OrderOf(pod.Annotations)
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames
@@ -52,16 +50,16 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, a
 }
 
 // best returns the best rank that has a feasible node, and some nodes of that rank. At least one of these nodes is
-// feasible. The result has no nodes if no node is feasible. Burst pools that the decision closes are left out. Burst
+// feasible. The result has no nodes if no node is feasible. Burst pools that the cycle's decision closes are left out. Burst
 // nodes count as hosts only while burst pools are searched, and if the result is a burst pool.
-func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
+func (s *search) best(ctx context.Context, c *cycle) (tier, error) {
 	pools := s.pl.pools
 	for place := range s.pl.index.tiers {
 		r := s.order.RankAt(place)
-		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
+		if pools.IsBurstRank(r) && !c.decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
 			continue
 		}
-		if err := s.hosts.count(decision, pools.IsBurstRank(r)); err != nil {
+		if err := c.hosts.count(pools.IsBurstRank(r)); err != nil {
 			return tier{}, err
 		}
 		found, err := s.tier(ctx, int(r))

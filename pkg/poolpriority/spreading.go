@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -19,6 +18,7 @@ import (
 // Therefore, no burst node counts while the search looks at VMs.
 type hosts struct {
 	pl       *PoolPriority
+	c        *cycle
 	pod      *v1.Pod
 	run      func(*v1.Pod) error // runs the PreFilter plugins for the pod, or for a copy of it
 	counts   bool                // whether burst nodes count
@@ -39,15 +39,15 @@ func (pl *PoolPriority) countHosts(c *cycle, pod *v1.Pod, run func(*v1.Pod) erro
 	if !spreads {
 		return nil
 	}
-	h := &hosts{pl: pl, pod: pod, run: run}
+	h := &hosts{pl: pl, c: c, pod: pod, run: run}
 	if !fixed {
 		c.hosts = h
 	}
-	return h.count(&c.decision, fixed)
+	return h.count(fixed)
 }
 
-// count makes the burst nodes count that Filter accepts with the decision. If counts is false, no burst node counts.
-func (h *hosts) count(decision *gate.Decision, counts bool) error {
+// count makes the burst nodes count that Filter accepts with the cycle's decision. If counts is false, no burst node counts.
+func (h *hosts) count(counts bool) error {
 	if h == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (h *hosts) count(decision *gate.Decision, counts bool) error {
 	for i := range h.pl.index.entries {
 		e := &h.pl.index.entries[i]
 		burst := h.pl.pools.IsBurstRank(e.rank)
-		if (burst || e.rank == pool.Excluded) && (!burst || !counts || !decision.Burst[e.pool].Open || !h.pl.letsIn(h.pod, nil, e.node)) {
+		if (burst || e.rank == pool.Excluded) && (!burst || !counts || !h.c.decision.Burst[e.pool].Open || !h.pl.letsIn(h.pod, nil, e.node)) {
 			excluded = append(excluded, e.node.Name)
 		}
 	}
@@ -70,9 +70,9 @@ func (h *hosts) count(decision *gate.Decision, counts bool) error {
 // inVain ends a search that found no node: no burst node counts any more. If burst nodes counted, it returns why Filter
 // rejects them, by the node's name. For those that did not count, all nodes count, which lets in no node: otherwise,
 // NodeAffinity would reject them.
-func (h *hosts) inVain(ctx context.Context, c *cycle) (vain map[string]*fwk.Status, err error) {
+func (h *hosts) inVain(ctx context.Context) (vain map[string]*fwk.Status, err error) {
 	if h == nil || !h.counts {
-		return nil, h.count(&c.decision, false)
+		return nil, h.count(false)
 	}
 	hidden, vain := h.excluded, map[string]*fwk.Status{}
 	for _, all := range []bool{false, true} {
@@ -84,13 +84,13 @@ func (h *hosts) inVain(ctx context.Context, c *cycle) (vain map[string]*fwk.Stat
 			if err != nil || !h.pl.pools.IsBurstRank(e.rank) || slices.Contains(hidden, e.node.Name) != all {
 				continue
 			}
-			status, _ := runFilters(ctx, h.pl.handle, c.search.state, h.pod, c.nodes[i])
+			status, _ := runFilters(ctx, h.pl.handle, h.c.search.state, h.pod, h.c.nodes[i])
 			if vain[e.node.Name] = status; !status.IsRejected() { // it has become feasible, or a plugin failed
-				return nil, errors.Join(status.AsError(), h.count(&c.decision, true))
+				return nil, errors.Join(status.AsError(), h.count(true))
 			}
 		}
 	}
-	return vain, errors.Join(err, h.count(&c.decision, false))
+	return vain, errors.Join(err, h.count(false))
 }
 
 // without returns a copy of the pod for the PreFilter plugins. The copy's node affinity excludes the nodes. Topology

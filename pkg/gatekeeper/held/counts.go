@@ -15,8 +15,8 @@ import (
 )
 
 // reason is why a pod is held. code is the reason code of a burst pool whose gate is closed, or ReasonNoRoom of one
-// whose gate is open. If an earlier pool closes the gate, pool is the index of the first regular pool that keeps the gate closed. Otherwise, pool is the index of the
-// burst pool.
+// whose gate is open. If an earlier pool closes the gate, pool is the index of the first regular pool that keeps the gate
+// closed. Otherwise, pool is the index of the burst pool.
 type reason struct {
 	pool int
 	code string

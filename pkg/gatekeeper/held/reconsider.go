@@ -149,7 +149,7 @@ type Result struct {
 // findRoom sets c.room if a gate is open for the pod. The scheduling queue requeues other pods than those with byLoop, so
 // it is not known what they need.
 func (l *Result) findRoom(c *Candidate) {
-	if !c.byLoop || !slices.ContainsFunc(c.decision.Burst, func(v gate.Verdict) bool { return v.Open }) {
+	if !c.byLoop || !c.decision.Opens() {
 		return
 	}
 	key := kindKeyOf(c.Pod, c.ViewKey, strings.Repeat("\x01", len(c.decision.Burst)))
