@@ -168,7 +168,7 @@ test-newest: ## Compile everything with the newest minor version of Kubernetes, 
 .PHONY: test-newest-minor
 test-newest-minor:
 	@hack/step.sh "go vet with Kubernetes $(KUBERNETES_MINOR)" go vet ./...
-	@hack/step.sh "the plugin with Kubernetes $(KUBERNETES_MINOR)" hack/go-test.sh -skip '^TestStrictOrder$$' ./pkg/compat/... ./pkg/poolpriority/... ./pkg/controller/returner ./pkg/alike ./pkg/version
+	@hack/step.sh "the plugin with Kubernetes $(KUBERNETES_MINOR)" hack/go-test.sh -skip '^TestStrictOrder$$' ./pkg/compat/... ./pkg/poolpriority/... ./pkg/returner ./pkg/alike ./pkg/version
 
 .PHONY: test-karpenter
 test-karpenter: tools build karpenter ## Run the tests against the real Karpenter, which is built from Go modules
@@ -252,8 +252,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
-MAX_LINES_SHIPPED = 22661
-MAX_LINES_OTHER = 48602
+MAX_LINES_SHIPPED = 22576
+MAX_LINES_OTHER = 48565
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

@@ -1,6 +1,5 @@
 // Command pool-priority-controller runs beside the pool-priority scheduler. It adds the gate taint to burst nodes, and
-// tolerations to the pods on these nodes. It evicts pods that failed to start on burst nodes, corrects deletion costs,
-// and returns pods to VMs.
+// tolerations to the pods on these nodes, and corrects deletion costs.
 package main
 
 import (

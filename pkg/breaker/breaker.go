@@ -76,8 +76,8 @@ func NewRules(startWithin time.Duration) Rules {
 
 // Pod describes a pod on a burst pool's nodes. It has only the fields that a Breaker uses.
 type Pod struct {
-	UID       types.UID
-	Namespace string
+	UID             types.UID
+	Namespace, Name string
 	// Owner is the UID of the pod's controller. If the pod has no controller, Owner is the pod's own UID.
 	Owner types.UID
 	// TemplateKey is the alike.Template key of the pod.
@@ -99,7 +99,7 @@ type Pod struct {
 // PodOf returns the fields of the pod that a Breaker uses, as of now, except for MilliCPU and Billed.
 func PodOf(pod *corev1.Pod, now time.Time) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod, now),
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod, now),
 		Started: refusal.Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if r, refused := refusal.Of(pod); refused {
@@ -174,7 +174,8 @@ type Breaker struct {
 	waiting   map[types.UID]*known // the entries of pods that may still start
 	counted   map[types.UID]bool   // pods whose failure the previous leader counted, and that this Breaker has not seen yet
 	failures  map[types.UID]Failure
-	slow      map[types.UID]Lateness // by owner
+	slow      map[types.UID]Lateness  // by owner
+	evictions map[types.UID]evictions // by owner
 	templates map[string]Template
 	closings  map[Scope]Closing
 	ran       [2]Scope // the largest amounts of pods that ran since ranSince, and in the ranPeriod before
@@ -203,6 +204,7 @@ type known struct {
 	cause    refusal.Cause // the cause of the pod's last counted refusal; empty if there is none
 	late     bool          // whether the pod was counted as late
 	seen     time.Time     // when the pod was first seen, by the caller's clock
+	refused  time.Time     // when the pod was first seen as refused, by the caller's clock; zero if it is not refused
 	slowness int           // Lateness.Times of the pod's owner when the pod was first seen
 	within   time.Duration // how long the pod may take to start before it is late; 0 if it is never late
 }
@@ -230,7 +232,7 @@ type Lateness struct {
 func New(rules Rules) *Breaker {
 	return &Breaker{
 		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
-		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, closings: map[Scope]Closing{}, refusedPods: map[types.UID]refusedPod{},
+		slow: map[types.UID]Lateness{}, evictions: map[types.UID]evictions{}, templates: map[string]Template{}, closings: map[Scope]Closing{}, refusedPods: map[types.UID]refusedPod{},
 	}
 }
 
@@ -274,6 +276,11 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 		b.measure(nil, &pod)
 	}
 	k.Pod = pod
+	if pod.Refusal == nil {
+		k.refused = time.Time{}
+	} else if k.refused.IsZero() {
+		k.refused = now
+	}
 	if b.newest = latest(b.newest, pod.Bound); k.mayStart() {
 		b.waiting[pod.UID] = k
 	} else {
@@ -285,6 +292,7 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 		b.openFor(&pod)
 		delete(b.failures, pod.UID)
 		delete(b.refusedPods, pod.UID)
+		delete(b.evictions, pod.Owner)
 		b.accepted = latest(b.accepted, pod.Bound)
 		if seen {
 			b.startedAt(now)

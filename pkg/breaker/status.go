@@ -60,6 +60,7 @@ func (b *Breaker) forget(now time.Time) {
 	})
 	b.forgetRefused(now)
 	b.forgetClosings(now)
+	b.forgetEvictions(now)
 	maps.DeleteFunc(b.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= b.rules.Template })
 	for key, template := range b.templates {
 		if !now.Before(template.Until) {

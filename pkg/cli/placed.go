@@ -113,7 +113,7 @@ func (e *explainer) addRefusal() {
 			text = r.Code + ": " + text
 		}
 		e.fact("Refused", "its provider refused it: %s", text)
-		e.Advice = append(e.Advice, "the controller evicts refused pods: kubectl get events shows BurstEvicted for this pod")
+		e.Advice = append(e.Advice, "the scheduler evicts refused pods: kubectl get events shows BurstEvicted for this pod")
 	}
 }
 
@@ -170,7 +170,7 @@ func (e *explainer) addScaleIn() {
 	}
 }
 
-// addReturn adds whether the controller may return the pod to a VM.
+// addReturn adds whether the scheduler may return the pod to a VM.
 func (e *explainer) addReturn(r *configv1.Return) {
 	switch stays := returnplan.Stays(e.pod); {
 	case !r.Enabled:
@@ -178,7 +178,7 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	case stays != "":
 		e.fact("Return", "not for this pod: %s", stays)
 	default:
-		e.fact("Return", "on: the controller evicts the pod after a node of a better pool has had room for it for %s; it evicts at most %d pods a minute, and %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
+		e.fact("Return", "on: the scheduler evicts the pod after a node of a better pool has had room for it for %s; it evicts at most %d pods a minute, and %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
 	}
 }
 

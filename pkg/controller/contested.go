@@ -125,6 +125,6 @@ func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now 
 		what += ". Meanwhile, " + denial.Consequence
 	}
 	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", Short(what))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", short(what))
 	return wait
 }

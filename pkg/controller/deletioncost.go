@@ -182,7 +182,7 @@ func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map
 	countCostWrite(err)
 	if err != nil {
 		r.retry(name)
-		return NotWritten(fmt.Errorf("annotating pod %s: %w", name, err))
+		return notWritten(fmt.Errorf("annotating pod %s: %w", name, err))
 	}
 	log.FromContext(ctx).V(1).Info("Changed the pod's deletion cost", "pod", name, "annotations", wanted)
 	return reconcile.Result{}, nil

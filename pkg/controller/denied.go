@@ -69,12 +69,12 @@ func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) ti
 		advice = lasting
 	}
 	log.FromContext(ctx).Error(err, "The controller may not change the gate taint of a node", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", Short(err.Error()+"; "+advice))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+advice))
 	return pause
 }
 
-// Short shortens a message to the length that an event can hold (1,024 bytes).
-func Short(message string) string {
+// short shortens a message to the length that an event can hold (1,024 bytes).
+func short(message string) string {
 	const most = 1000
 	if len(message) <= most {
 		return message

@@ -82,7 +82,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	case denial.Is(err):
 		return reconcile.Result{RequeueAfter: r.report(ctx, node, err)}, nil
 	case err != nil:
-		return NotWritten(err)
+		return notWritten(err)
 	}
 	r.backoff().Reset(node.Name)
 	r.contests.written(node.Name, side, now)

@@ -100,7 +100,7 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, missing...)
 	if err := r.Client.Patch(ctx, pod, patch); err != nil {
-		return NotWritten(fmt.Errorf("adding tolerations to pod %s: %w", request, err))
+		return notWritten(fmt.Errorf("adding tolerations to pod %s: %w", request, err))
 	}
 	log.FromContext(ctx).V(1).Info("Added the burst pool's tolerations", "pod", request, "node", node.Name)
 	return reconcile.Result{}, nil

@@ -8,16 +8,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ConflictRetry is the delay before an object is reconciled again after a conflict. Usually the watch event of the
+// conflictRetry is the delay before an object is reconciled again after a conflict. Usually the watch event of the
 // conflicting write triggers the reconciler before this delay ends.
-const ConflictRetry = time.Second
+const conflictRetry = time.Second
 
-// NotWritten returns the result of a reconciler that could not write an object. After a conflict, NotWritten returns no
-// error, and the object is reconciled again after ConflictRetry. If the object no longer exists, NotWritten returns no
+// notWritten returns the result of a reconciler that could not write an object. After a conflict, notWritten returns no
+// error, and the object is reconciled again after conflictRetry. If the object no longer exists, notWritten returns no
 // error either.
-func NotWritten(err error) (reconcile.Result, error) {
+func notWritten(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }

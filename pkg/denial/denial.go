@@ -14,7 +14,7 @@ const (
 	Consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node's other taints"
 	// rightsAdvice is the advice to users if RBAC denies a change. exemptionAdvice is the advice if an admission rule
 	// denies it.
-	rightsAdvice    = "give the controller the rights of manifests/rbac/controller-write.yaml"
+	rightsAdvice    = "give the controller the rights of manifests/rbac/write.yaml"
 	exemptionAdvice = "an admission rule denies the change: exempt the controller's ServiceAccount from this rule. AKS's deployment safeguards have such a rule, " +
 		"the policy \"Cannot Edit Individual Nodes\""
 )

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
 // Config has the dependencies of a Gatekeeper.
@@ -87,6 +89,9 @@ type Gatekeeper struct {
 	providers *providers.Providers
 	usage     *usage.Usage
 	publisher *publishing.Publisher
+	evicts    typedcorev1.PodsGetter // nil if no lost pods are evicted
+	returns   atomic.Pointer[returns]
+	tookOver  chan struct{} // closed when takeOver is done
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
@@ -131,7 +136,9 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		changed:  make(chan struct{}, 1),
 		earlier:  make(chan struct{}, 1),
 		batch:    make(chan struct{}, 1),
+		tookOver: make(chan struct{}),
 	}
+	g.returns.Store(&returns{})
 	g.warned = lru.New(maxWarned)
 	g.freedNodes = freedNodes{since: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
@@ -142,7 +149,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	}
 	g.view.Store(starting)
 	g.providers = providers.New(providers.Config{
-		Pools: config.Pools, Client: config.Client, Nodes: g.nodes, Pods: g.pods, Recorder: config.Recorder, Now: config.Clock.Now, Rules: config.Refusals,
+		Pools: config.Pools, Client: config.Client, Nodes: g.nodes, Pods: g.pods, Recorder: config.Recorder, Clock: config.Clock, Rules: config.Refusals, SchedulerName: config.SchedulerName,
 		Observed: config.Args.Mode == configv1.ModeObserve, Leading: g.leading.Load, Changed: func() { poke(g.changed) },
 	})
 
@@ -196,6 +203,29 @@ func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended 
 // must call PublishWith before Run.
 func (g *Gatekeeper) PublishWith(client typedcorev1.ConfigMapsGetter) {
 	g.publisher.PublishWith(client)
+}
+
+// EvictWith sets the client that evicts lost pods. Without a client, no lost pod is evicted. Callers must call EvictWith
+// before Run.
+func (g *Gatekeeper) EvictWith(client typedcorev1.PodsGetter) { g.evicts = client }
+
+// returns is the state of Return: the pauses of workloads, for the next leader, and the problem of the last round.
+type returns struct {
+	pauses  map[types.UID]returnplan.Pause
+	problem string
+}
+
+// TookOver returns a channel that is closed once this scheduler leads and has read the last leader's published state.
+func (g *Gatekeeper) TookOver() <-chan struct{} { return g.tookOver }
+
+// Pauses returns the pauses of Return that are published.
+func (g *Gatekeeper) Pauses() map[types.UID]returnplan.Pause { return g.returns.Load().pauses }
+
+// Returned records the pauses of Return, and what kept its last round from finishing, or "". Both are published.
+func (g *Gatekeeper) Returned(pauses map[types.UID]returnplan.Pause, problem string) {
+	if old := g.returns.Swap(&returns{pauses, problem}); old.problem != problem || !maps.Equal(old.pauses, pauses) {
+		poke(g.changed)
+	}
 }
 
 // leads reports whether this scheduler is the leader and its leadership has not ended.

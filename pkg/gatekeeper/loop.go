@@ -40,7 +40,7 @@ const (
 // ends.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
-		g.providers.Run(ctx) // the context has ended, so this only ends the queue that providers.New made
+		g.providers.Run(ctx, nil) // the context has ended, so this only ends the queue that providers.New made
 		return
 	}
 	g.waitForSources(ctx)
@@ -49,7 +49,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	g.providers.Recall(ctx, byPool)
 	g.evaluate(ctx, view)
 	go g.publisher.Run(ctx)
-	go g.providers.Run(ctx)
+	go g.providers.Run(ctx, g.evicts)
 	go g.sendBatches(ctx)
 	go g.fillSpaces(ctx)
 	g.takeOver(ctx)
@@ -169,7 +169,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
+	g.loop.problems.Look(g.sources, g.override, view, byPool, g.returns.Load().problem, now)
 }
 
 // reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget
@@ -305,5 +305,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	g.sources.Remember(&report.Memory, g.held.Count() > 0, now)
 	g.providers.Remember(&report.Memory)
 	g.override.Remember(&report.Memory)
+	report.Memory.Returns = g.Pauses()
 	g.publisher.Submit(report)
 }

@@ -27,7 +27,7 @@ func Gauges() metrics.StableCollector { return publishing.Gauges(leader.Load) }
 
 // Metrics returns the metrics of this package and its sub-packages, without Gauges.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{providers.Refusals, requeuedPods, sources.Errors, publishing.Failures}
+	return []metrics.Registerable{providers.Refusals, providers.Evictions, requeuedPods, sources.Errors, publishing.Failures}
 }
 
 // RegisterMetrics registers Metrics and Gauges in kube-scheduler's metrics registry. It may be called before a

@@ -48,7 +48,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	return &view
 }
 
-// takeOver reads the last leader's published state, and restores the times at which pods became unschedulable. A
+// takeOver reads the last leader's published state, and restores the times at which pods became unschedulable, and the pauses of Return. A
 // standby cannot record these times itself, because it runs no scheduling cycles. Before this scheduler is the leader,
 // takeOver does nothing. Before takeOver is done, this scheduler neither overwrites the published state nor uses the
 // times in the pods' conditions. takeOver returns when to try again, or zero.
@@ -69,11 +69,13 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	}
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
+		g.returns.Store(&returns{pauses: last.Memory.Returns})
 		for _, pod := range pods {
 			g.held.Restore(pod.UID, last.Memory.Unschedulable[pod.UID], last.Memory.Ignored[pod.UID])
 		}
 	}
 	g.held.Trust(now)
 	g.loop.takenOver = true
+	close(g.tookOver)
 	return time.Time{}
 }

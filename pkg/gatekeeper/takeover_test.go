@@ -17,6 +17,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -39,7 +40,8 @@ func TestRestore(t *testing.T) {
 			state := &published.Status{
 				View: &published.View{Args: &configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "system", NodeSelector: &metav1.LabelSelector{}}, {Name: "gone", NodeSelector: &metav1.LabelSelector{}}}},
 					Capacity: nodegroups.View{Pools: []nodegroups.Pool{{State: nodegroups.Unknown, Since: since}, {State: nodegroups.Full}}}},
-				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
+				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since},
+					Returns: map[types.UID]returnplan.Pause{"web": {InARow: 2, Until: since}}},
 			}
 			data := must.Get(state.Encode())(t)
 			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
@@ -64,6 +66,14 @@ func TestRestore(t *testing.T) {
 			}
 			g.leading.Store(true)
 			g.takeOver(t.Context())
+			select {
+			case <-g.TookOver():
+			default:
+				t.Error("Return waits for ever")
+			}
+			if g.Pauses()["web"].InARow != 2 {
+				t.Errorf("the pauses of Return are %v", g.Pauses())
+			}
 			if got := g.held.Since(waiting("gated"), now).Unschedulable; !got.Equal(since) {
 				t.Errorf("the pod that had gates waits since %v, want what was published: %v", got, since)
 			}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -101,13 +100,13 @@ func (l *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	return bounded, func() { stop(); cancel(nil) }, nil
 }
 
-// Client returns a client with its own rate limiter, so that its requests do not wait behind other requests of this
-// process. After the rate limiter has let a write pass, the client checks the leadership again, as Fence does.
-func (l *Leadership) Client(config *rest.Config, qps float32, burst int) (*typedcorev1.CoreV1Client, error) {
+// Config returns a copy of config with its own rate limiter, so that the requests do not wait behind other requests of
+// this process. After the rate limiter has let a write pass, its clients check the leadership again, as Fence does.
+func (l *Leadership) Config(config *rest.Config, qps float32, burst int) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst, config.RateLimiter = qps, burst, nil
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &fence{next: next, leadership: l} })
-	return typedcorev1.NewForConfig(config)
+	return config
 }
 
 // Fence makes the client reject all writes while this process does not lead. Some writes happen outside the scheduling

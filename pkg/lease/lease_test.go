@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"poolpriority.dev/scheduler/test/must"
@@ -96,7 +97,7 @@ func TestBindMany(t *testing.T) {
 	}))
 	defer server.Close()
 	l := NewLeadership()
-	pods := must.Get(l.Client(&rest.Config{Host: server.URL}, 20, 1))(t)
+	pods := must.Get(typedcorev1.NewForConfig(l.Config(&rest.Config{Host: server.URL}, 20, 1)))(t)
 	const many, lease = 40, time.Second // two seconds' worth of bindings; a busy machine may keep the renewals waiting
 	l.Extend(time.Now().Add(lease))
 	bind := func(n int, results chan<- error) {
@@ -163,7 +164,7 @@ func TestFenceOfAllThatChanges(t *testing.T) {
 	client := must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL}))(t)
 	l := NewLeadership()
 	must.NoError(t, l.Fence(client.CoreV1().RESTClient()))
-	own := must.Get(l.Client(&rest.Config{Host: server.URL}, 5, 10))(t)
+	own := must.Get(typedcorev1.NewForConfig(l.Config(&rest.Config{Host: server.URL}, 5, 10)))(t)
 	remove := func() error {
 		err := client.CoreV1().Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{})
 		if ofOwn := own.Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{}); errors.Is(ofOwn, ErrNotLeading) != errors.Is(err, ErrNotLeading) {

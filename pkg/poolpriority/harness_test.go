@@ -183,7 +183,7 @@ func (h *harness) deletion() func(pod string) {
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.
 func (h *harness) wrap(profiles []schedconfig.KubeSchedulerProfile) {
-	(&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched, profiles)
+	(&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.Context(), h.sched, profiles)
 }
 
 // inState is a pool of one node group in the state.

@@ -18,6 +18,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/returner"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
@@ -84,7 +85,7 @@ func Metrics() []metrics.Registerable {
 
 // registerMetrics registers the metrics in the scheduler's registry.
 var registerMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(Metrics()...)
+	legacyregistry.MustRegister(append(Metrics(), returner.Metrics()...)...)
 	gatekeeper.RegisterMetrics()
 })
 

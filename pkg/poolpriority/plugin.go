@@ -14,17 +14,21 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler"
@@ -40,6 +44,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/returner"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
@@ -79,6 +85,7 @@ type PoolPriority struct {
 	assumed    *assumedPods
 	diagnoses  diagnosisCache
 	preemption *preemptor // nil if the profile does not enable DefaultPreemption
+	returns    bool       // a pool has Return enabled, and args.mode is Enforce
 }
 
 var _ fwk.PreEnqueuePlugin = &PoolPriority{}
@@ -102,6 +109,8 @@ const (
 
 	// publishQPS and publishBurst limit the requests for the published state, which is written once a second at most.
 	publishQPS, publishBurst = 5, 10
+	// evictQPS and evictBurst limit the requests of Return and those that evict lost pods.
+	evictQPS, evictBurst = 20, 40
 )
 
 // Name returns the name of the plugin.
@@ -151,6 +160,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		warned:       newRetries(),
 		assumed:      newAssumedPods(),
 		filters:      sets.New[string](),
+		returns:      returner.Wanted(pools) && args.Mode != configv1.ModeObserve,
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {
@@ -172,8 +182,9 @@ type Factory struct {
 	Lease func() string
 
 	leadership *lease.Leadership
-	plugin     *PoolPriority // nil before New has created it
-	profile    string        // the name of the plugin's profile
+	evictor    kubernetes.Interface // nil if the plugin was created without the configuration of a client
+	plugin     *PoolPriority        // nil before New has created it
+	profile    string               // the name of the plugin's profile
 }
 
 // NewFactory returns a factory for a scheduler that acts only while leadership lasts. Other replicas may be on standby.
@@ -201,15 +212,19 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 	}
 	pl.leadership = f.leadership
 	if config := handle.KubeConfig(); config != nil {
-		if pl.binder, err = f.leadership.Client(config, config.QPS, config.Burst); err != nil {
+		if pl.binder, err = typedcorev1.NewForConfig(f.leadership.Config(config, config.QPS, config.Burst)); err != nil {
 			return nil, fmt.Errorf("making the client that binds pods: %w", err)
 		}
+		if f.evictor, err = kubernetes.NewForConfig(f.leadership.Config(config, evictQPS, evictBurst)); err != nil {
+			return nil, fmt.Errorf("making the client that evicts pods: %w", err)
+		}
 		if pl.gatekeeper != nil {
-			publisher, err := f.leadership.Client(config, publishQPS, publishBurst)
+			publisher, err := typedcorev1.NewForConfig(f.leadership.Config(config, publishQPS, publishBurst))
 			if err != nil {
 				return nil, fmt.Errorf("making the client that publishes the state: %w", err)
 			}
 			pl.gatekeeper.PublishWith(publisher)
+			pl.gatekeeper.EvictWith(f.evictor.CoreV1())
 		}
 	}
 	f.plugin, f.profile = pl, pl.handle.ProfileName()
@@ -228,9 +243,10 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 }
 
 // Wrap makes the plugin's profile search for the best pool after all PreFilter plugins, and makes preemption prefer
-// better-ranked pools (preempting.go). It also makes the gatekeeper requeue most held pods (requeueByLoop). Call Wrap
-// before the scheduler runs. configs is the configuration of the profiles.
-func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) {
+// better-ranked pools (preempting.go). It also makes the gatekeeper requeue most held pods (requeueByLoop), and starts
+// Return, which runs until the context ends. Call Wrap before the scheduler runs. configs is the configuration of the
+// profiles.
+func (f *Factory) Wrap(ctx context.Context, sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) {
 	profiles := sched.Profiles
 	if profile, ok := profiles[f.profile]; ok {
 		var known bool
@@ -245,7 +261,41 @@ func (f *Factory) Wrap(sched *scheduler.Scheduler, configs []schedconfig.KubeSch
 				sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin}
 			}
 		}
+		if i := slices.IndexFunc(configs, func(c schedconfig.KubeSchedulerProfile) bool { return c.SchedulerName == f.profile }); i >= 0 && f.plugin.returns && f.evictor != nil {
+			f.startReturn(ctx, sched, &configs[i])
+		}
 	}
+}
+
+// startReturn starts Return, with a framework of its own: the profile's may be used in scheduling cycles only. If Return
+// cannot be started, the scheduler runs without it.
+func (f *Factory) startReturn(ctx context.Context, sched *scheduler.Scheduler, profile *schedconfig.KubeSchedulerProfile) {
+	pl := f.plugin
+	config := returner.Config{
+		Pools: pl.pools, Profile: profile, Informers: pl.handle.SharedInformerFactory(), Client: f.evictor,
+		Recorder: pl.handle.EventRecorder(), Clock: pl.clock, Report: func(map[types.UID]returnplan.Pause, string) {},
+	}
+	leads, pauses := f.leadership.Began(), func() map[types.UID]returnplan.Pause { return nil }
+	if pl.gatekeeper != nil {
+		leads, pauses, config.Report = pl.gatekeeper.TookOver(), pl.gatekeeper.Pauses, pl.gatekeeper.Returned
+	}
+	r, err := returner.New(ctx, config)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Pods are not returned to better pools, because the setup failed")
+		return
+	}
+	returner.BeginMetrics(pl.pools)
+	go func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-leads:
+		}
+		if sched.WaitForHandlersSync(ctx) == nil { // without leader election, the informers may not run yet
+			config.Informers.WaitForCacheSync(ctx.Done())
+			r.Run(ctx, pauses())
+		}
+	}()
 }
 
 // validArgs returns the arguments, or an error that lists everything that is wrong with them.

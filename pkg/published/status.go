@@ -15,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
 const (
@@ -47,6 +48,8 @@ type Memory struct {
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 	// Ignored has the times at which autoscalers last ignored held pods, by the pod's UID.
 	Ignored map[types.UID]time.Time `json:"ignored,omitempty"`
+	// Returns has the pauses of Return, by the workload's UID.
+	Returns map[types.UID]returnplan.Pause `json:"returns,omitempty"`
 }
 
 // Override is the operator's override and the UID of its ConfigMap. The override may have expired.

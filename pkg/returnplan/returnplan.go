@@ -27,6 +27,9 @@ import (
 const (
 	// Annotation is the pod annotation that sets whether the pods of a workload may be returned.
 	Annotation = "poolpriority.dev/return"
+	// BackoffAnnotation is the pod annotation in which earlier versions recorded the pause of the pod's workload. It is
+	// read when a scheduler begins to lead, and is not written any more.
+	BackoffAnnotation = "poolpriority.dev/return-backoff"
 	// Never is the value of Annotation that opts a workload out.
 	Never = "Never"
 	// Always is the value of Annotation that opts in a workload whose kind of controller is not in replaced.
@@ -37,8 +40,8 @@ const (
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
-	// maxPause is the longest pause of a workload whose evictions did not help.
-	maxPause = 6 * time.Hour
+	// maxPause is the longest pause of a workload whose evictions did not help. maxPauses bounds the result of Pauses.
+	maxPause, maxPauses = 6 * time.Hour, 200
 	// refusedPause is the first pause of a workload after the API server refused an eviction. maxRefusedPause is the
 	// longest such pause.
 	refusedPause, maxRefusedPause = 10 * time.Second, 10 * time.Minute
@@ -299,16 +302,42 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Restore sets the workload's failures in a row and the end of its pause at the time now, as an earlier planner
-// recorded them. An end later than that of the longest pause has no effect, because a user has written it.
-func (p *Planner) Restore(now time.Time, uid types.UID, failures int, until time.Time) {
-	if until.After(now.Add(maxPause)) {
+// Pause is the pause of a workload whose evictions did not help.
+type Pause struct {
+	// InARow counts the evictions in a row that did not help. Until is the end of the pause.
+	InARow int       `json:"inARow"`
+	Until  time.Time `json:"until"`
+}
+
+// Pauses returns the pauses by workload, also those that have ended: the next pause of such a workload is twice as long. If
+// there are more than maxPauses, it returns those that end last.
+func (p *Planner) Pauses() map[types.UID]Pause {
+	var paused []types.UID
+	for uid, w := range p.workloads {
+		if w.failures > 0 {
+			paused = append(paused, uid)
+		}
+	}
+	slices.SortFunc(paused, func(a, b types.UID) int {
+		return cmp.Or(p.workloads[b].notBefore.Compare(p.workloads[a].notBefore), cmp.Compare(a, b))
+	})
+	pauses := map[types.UID]Pause{}
+	for _, uid := range paused[:min(len(paused), maxPauses)] {
+		pauses[uid] = Pause{p.workloads[uid].failures, p.workloads[uid].notBefore.UTC()}
+	}
+	return pauses
+}
+
+// Restore sets the workload's pause at the time now, as an earlier planner recorded it. A pause that ends later than the
+// longest pause has no effect, because a user has written it.
+func (p *Planner) Restore(now time.Time, uid types.UID, pause Pause) {
+	if pause.Until.After(now.Add(maxPause)) {
 		return
 	}
 	w := p.of(uid)
-	w.failures = max(w.failures, failures)
-	if until.After(w.notBefore) {
-		w.notBefore = until
+	w.failures = max(w.failures, pause.InARow)
+	if pause.Until.After(w.notBefore) {
+		w.notBefore = pause.Until
 	}
 }
 

@@ -223,8 +223,8 @@ func TestPauses(t *testing.T) {
 	t.Logf("pauses of a workload whose pods land in the burst pool again: %v", pauses)
 	next := newScript(t)
 	next.members = s.members
-	next.Restore(start, "web", 60, start.Add(maxPause+time.Second)) // written by a user
-	next.Restore(start, "web", 6, start.Add(time.Hour))
+	next.Restore(start, "web", Pause{60, start.Add(maxPause + time.Second)}) // written by a user
+	next.Restore(start, "web", Pause{6, start.Add(time.Hour)})
 	next.quiet("after a restart", time.Hour+time.Minute, pod)
 	chosen, _ := next.next(pod)
 	for range 3 {

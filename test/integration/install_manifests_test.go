@@ -239,7 +239,7 @@ func TestChart(t *testing.T) {
 		}
 	}
 	back := helm(t, values(`args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, fixed: {}}, {name: aci, nodeSelector: {matchLabels: {type: virtual-kubelet}}, burst: {return: {enabled: true}}}]}`))
-	if back["ClusterRole /pool-priority-controller:return"] == nil {
+	if back["ClusterRole /pool-priority-scheduler:return"] == nil {
 		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
 	}
 	viewed := plain(t, helm(t, values(`viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-viewers}]

@@ -33,8 +33,8 @@ func (e *env) createSilentNode(name string) {
 	})
 }
 
-// TestLost: if the provider has refused a pod, the controller evicts the pod at once. If a pod has not started within
-// startWithin, the controller evicts it then. The controller does not change these pods before it evicts them.
+// TestLost: if the provider has refused a pod, the scheduler evicts the pod at once. If a pod has not started within
+// startWithin, the scheduler evicts it then. The controller does not change these pods before they are evicted.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	const config, silent = "testdata/lost.yaml", "silent" // startWithin 5s

@@ -185,7 +185,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	patchStatus := func(name, phase string) func() error {
 		return func() error {
-			_, err := controller.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phase+`"}}`), metav1.PatchOptions{}, "status")
+			_, err := scheduler.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phase+`"}}`), metav1.PatchOptions{}, "status")
 			return err
 		}
 	}
@@ -210,10 +210,6 @@ func TestLeastRights(t *testing.T) {
 			{"an annotation of others", annotations, patchPod(controller, "bound", annotate("replace", "theirs"))},
 			{"an annotation of others, taken off", annotations, patchPod(controller, "bound", annotate("remove", "theirs"))},
 			{"an annotation that begins like ours", annotations, patchPod(controller, "bound", annotate("add", "poolpriority.devil/x"))},
-			{"the status of a pod that was not deleted", status, patchStatus("pending", "Failed")},
-			{"another status of one that was", status, patchStatus("deleted", "Succeeded")},
-			{"the status of one that was and is no Job's", status, patchStatus("nobodys", "Failed")},
-			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 			{"the toleration of the gate taint", "", patchPod(controller, "bound", tolerate(`{"key":"poolpriority.dev/gate","operator":"Equal","value":"pool-priority-scheduler","effect":"NoSchedule"}`))},
 			{"a toleration that matters little", "", patchPod(controller, "bound", tolerate(`{"key":"b","operator":"Exists","effect":"PreferNoSchedule"}`))},
 			{"our annotation", "", patchPod(controller, "bound", annotate("add", "poolpriority.dev/pool"))},
@@ -221,6 +217,14 @@ func TestLeastRights(t *testing.T) {
 			{"the deletion cost", "", patchPod(controller, "bound", annotate("add", "controller.kubernetes.io/pod-deletion-cost"))},
 			{"the deletion cost, taken off", "", patchPod(controller, "bound", annotate("remove", "controller.kubernetes.io/pod-deletion-cost"))},
 			{"a label by somebody else", "", patchPod(e.Client, "bound", `[{"op":"add","path":"/metadata/labels/c","value":"1"}]`)},
+		})
+	})
+	t.Run("the scheduler on the phase of pods", func(t *testing.T) {
+		e.tries(t, []attempt{
+			{"the status of a pod that was not deleted", status, patchStatus("pending", "Failed")},
+			{"another status of one that was", status, patchStatus("deleted", "Succeeded")},
+			{"the status of one that was and is no Job's", status, patchStatus("nobodys", "Failed")},
+			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 		})
 	})
 	patchNode := func(client kubernetes.Interface, patch string) func() error {

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -77,18 +75,6 @@ func TestRights(t *testing.T) {
 	e.Lands(20*time.Second, "bare", map[string]int{"userpool": 1})
 	bare := e.Pods("bare")[0].Name
 
-	// This pod is deleted before it starts, and no other controller sets it to Failed.
-	e.createSilentNode("silent")
-	e.updateNode("silent", func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	neverEnding := func() {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "never-ending", Finalizers: []string{batchv1.JobTrackingFinalizer}, OwnerReferences: e.notAJob()},
-			Spec:       corev1.PodSpec{NodeName: "silent", SchedulerName: devcluster.SchedulerName, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
-		}
-		must.Do(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}))
-		must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
-	}
-
 	ours := []*devcluster.Component{e.scheduler, controller}
 	// refusedWithout restarts the scheduler and the controller without the rule, and waits until one of their requests
 	// is forbidden.
@@ -103,9 +89,6 @@ func TestRights(t *testing.T) {
 		}
 		must.Do(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, bare, types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":null,"`+scalein.OwnCostAnnotation+`":null}}}`), metav1.PatchOptions{}))
-		if slices.Contains(rule.Resources, "pods/status") {
-			neverEnding()
-		}
 		for _, c := range ours {
 			must.NoError(t, os.Truncate(c.Log(), 0))
 			must.NoError(t, c.Restart())

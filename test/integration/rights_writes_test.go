@@ -46,7 +46,7 @@ func TestSchedulersWrites(t *testing.T) {
 	scheduler, controller := e.withAllRights(ns, devcluster.SchedulerName), e.withAllRights(ns, devcluster.ControllerName)
 	for name, attempts := range map[string][]attempt{
 		"pods": e.podWrites(scheduler), "bindings": e.bindingWrites(scheduler), "configmaps": e.configMapWrites(scheduler),
-		"claims": e.claimWrites(scheduler), "volumes": e.volumeWrites(scheduler), "evictions and leases": e.controllerWrites(controller),
+		"claims": e.claimWrites(scheduler), "volumes": e.volumeWrites(scheduler), "evictions": e.evictionWrites(scheduler), "leases": e.leaseWrites(controller),
 	} {
 		t.Run(name, func(t *testing.T) { e.tries(t, attempts) })
 	}
@@ -205,23 +205,28 @@ func (e *env) volumeWrites(scheduler kubernetes.Interface) []attempt {
 	}
 }
 
-func (e *env) controllerWrites(controller kubernetes.Interface) []attempt {
+func (e *env) evictionWrites(scheduler kubernetes.Interface) []attempt {
 	evict := func(namespace string, options metav1.DeleteOptions) func() error {
 		return func() error {
 			options.DryRun = dryRun
-			return controller.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bound"}, DeleteOptions: &options})
+			return scheduler.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bound"}, DeleteOptions: &options})
 		}
 	}
 	seen := metav1.Preconditions{UID: &must.Get(e.Client.CoreV1().Pods(namespace).Get(e.ctx, "bound", metav1.GetOptions{}))(e).UID}
-	lease := func(namespace, name string) func() error {
-		return func() error { return createLease(e, controller, namespace, name) }
-	}
-	const leases = "may have the lease pool-priority-system/pool-priority-controller only"
 	return []attempt{
 		{"a pod of kube-system", "may evict no pods of this namespace", evict(metav1.NamespaceSystem, metav1.DeleteOptions{Preconditions: &seen})},
 		{"whatever pod has the name", "only the very pod", evict(namespace, metav1.DeleteOptions{})},
 		{"at once", "only the very pod", evict(namespace, metav1.DeleteOptions{Preconditions: &seen, GracePeriodSeconds: new(int64)})},
 		{"a pod", "", evict(namespace, metav1.DeleteOptions{Preconditions: &seen})},
+	}
+}
+
+func (e *env) leaseWrites(controller kubernetes.Interface) []attempt {
+	lease := func(namespace, name string) func() error {
+		return func() error { return createLease(e, controller, namespace, name) }
+	}
+	const leases = "may have the lease pool-priority-system/pool-priority-controller only"
+	return []attempt{
 		{"the scheduler's lease", leases, lease(devcluster.SchedulerNamespace, "pool-priority-scheduler")},
 		{"the default scheduler's lease", leases, lease(metav1.NamespaceSystem, "kube-scheduler")},
 		{"its own lease", "", lease(devcluster.SchedulerNamespace, "pool-priority-controller")},

@@ -84,7 +84,7 @@ func TestReturn(t *testing.T) {
 	e.rbac = returnRBAC
 	e.leastRights()
 	e.schedule(returnConfig, suite.UserTier(1), suite.VirtualTier())
-	controller := e.control(returnConfig)
+	e.control(returnConfig)
 	e.waitGated(true)
 	e.Create(suite.Deployment("web", 8, "500m", endsFast))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 4})
@@ -152,8 +152,8 @@ func TestReturn(t *testing.T) {
 		}
 		return ""
 	})
-	if log := string(e.checkLogOf(controller)); !strings.Contains(log, "its eviction was refused") || !strings.Contains(log, `pod="default/blocked-`) {
-		t.Error("the controller's log does not say that an eviction was refused")
+	if log := string(e.checkLogOf(e.scheduler)); !strings.Contains(log, "its eviction was refused") || !strings.Contains(log, `pod="default/blocked-`) {
+		t.Error("the scheduler's log does not say that an eviction was refused")
 	}
 	must.Do(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Patch(e.ctx, "blocked", types.MergePatchType, []byte(`{"spec":{"maxUnavailable":1}}`), metav1.PatchOptions{}))
 	e.Lands(90*time.Second, "blocked", map[string]int{"userpool": 1})

@@ -106,7 +106,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 		return nil, err
 	}
 	if wrap { // as our binary does
-		plugins.Wrap(c.sched, config.Profiles)
+		plugins.Wrap(ctx, c.sched, config.Profiles)
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())

@@ -12,10 +12,9 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"poolpriority.dev/scheduler/pkg/controller"
-	"poolpriority.dev/scheduler/pkg/controller/lost"
-	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
+	"poolpriority.dev/scheduler/pkg/returner"
 )
 
 // Metric is a metric that one of our binaries registers.
@@ -34,11 +33,11 @@ type Component struct {
 
 // Components returns our binaries with their metrics.
 func Components() ([]Component, error) {
-	scheduler, err := describe(slices.Concat(poolpriority.Metrics(), gatekeeper.Metrics()), gatekeeper.Gauges())
+	scheduler, err := describe(slices.Concat(poolpriority.Metrics(), gatekeeper.Metrics(), returner.Metrics()), gatekeeper.Gauges())
 	if err != nil {
 		return nil, err
 	}
-	controllers, err := describe(slices.Concat(controller.Metrics(), lost.Metrics(), returner.Metrics()), (&controller.GateTaint{}).Gauges(nil))
+	controllers, err := describe(controller.Metrics(), (&controller.GateTaint{}).Gauges(nil))
 	return []Component{{"scheduler", scheduler}, {"controller", controllers}}, err
 }
 

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,8 +34,6 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
-	"poolpriority.dev/scheduler/pkg/controller/lost"
-	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -74,7 +71,7 @@ func New() *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	command := &cobra.Command{
 		Use:     "pool-priority-controller",
-		Short:   "Keep the gate taint on burst nodes, add its toleration to the pods there, evict lost pods, correct deletion costs, and return pods to VMs",
+		Short:   "Keep the gate taint on burst nodes, add its toleration to the pods there, and correct deletion costs",
 		Version: version.String(),
 		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
@@ -173,9 +170,9 @@ func newManager(restConfig *rest.Config, lock *watchedLock, costs *controller.De
 	return m, nil
 }
 
-// setUpProbes adds the checks of /healthz and /readyz. Both fail while a reconcile or a round of the returner takes
-// longer than watchdog.Limit. /readyz also fails until the caches have synced. With leader election, it also fails if
-// the API server does not answer requests for the lease.
+// setUpProbes adds the checks of /healthz and /readyz. Both fail while a reconcile takes longer than watchdog.Limit.
+// /readyz also fails until the caches have synced. With leader election, it also fails if the API server does not answer
+// requests for the lease.
 func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
@@ -193,16 +190,14 @@ func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *
 }
 
 // setUpMetrics registers the metrics in controller-runtime's registry.
-func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
+func setUpMetrics(gauges metrics.StableCollector) error {
 	var errs []error
-	for _, m := range slices.Concat(controller.Metrics(), lost.Metrics(), returner.Metrics()) {
+	for _, m := range controller.Metrics() {
 		m.Create(nil)
 		errs = append(errs, ctrlmetrics.Registry.Register(m))
 	}
 	gauges.Create(nil, gauges)
 	controller.BeginMetrics()
-	lost.BeginMetrics(pools)
-	returner.BeginMetrics(pools)
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
 
@@ -211,21 +206,14 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, costs *controller.DeletionCost, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
-	errs := []error{taint.SetupWithManager(m), setUpMetrics(pools, taint.Gauges(m.Elected()))}
+	errs := []error{taint.SetupWithManager(m), setUpMetrics(taint.Gauges(m.Elected()))}
 	if observe {
 		return errors.Join(errs...)
 	}
 	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools, Progress: watch}).SetupWithManager(m))
-	if pools.HasBurst() {
-		errs = append(errs, (&lost.Reconciler{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Recorder: recorder, Clock: clock.RealClock{},
-			Progress: watch}).SetupWithManager(m))
-	}
 	if *args.ScaleIn.PodDeletionCost {
 		costs.Client, costs.Pools, costs.SchedulerName, costs.Others, costs.Recorder, costs.Progress = m.GetClient(), pools, *profile.SchedulerName, args.ScaleIn.Others, recorder, watch
 		errs = append(errs, costs.SetupWithManager(ctx, m))
-	}
-	if returner.Wanted(pools) {
-		errs = append(errs, m.Add(&returner.Returner{Config: m.GetConfig(), Profile: profile, Pools: pools, Recorder: recorder, Progress: watch}))
 	}
 	return errors.Join(errs...)
 }

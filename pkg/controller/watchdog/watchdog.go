@@ -1,4 +1,4 @@
-// Package watchdog detects reconcilers and other work of the controller that never finish.
+// Package watchdog detects reconcilers that never finish.
 package watchdog
 
 import (

@@ -1,4 +1,5 @@
-// Package providers watches whether the providers of burst pools start or refuse the pods on the pools' nodes.
+// Package providers watches whether the providers of burst pools start or refuse the pods on the pools' nodes, and evicts
+// those that will not start.
 package providers
 
 import (
@@ -13,11 +14,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -52,13 +56,15 @@ type Config struct {
 	Nodes    corelisters.NodeLister
 	Pods     corelisters.PodLister
 	Recorder events.EventRecorder
-	Now      func() time.Time
+	Clock    clock.Clock
 	// Rules returns the rules of a burst pool's circuit breaker. startWithin is the time within which the pool's pods
 	// must start. If Rules is nil, breaker.NewRules is used.
 	Rules    func(startWithin time.Duration) breaker.Rules
 	Observed bool        // mode Observe: pods are not held
 	Leading  func() bool // whether this scheduler is the leader; only the leader writes events and counts refusals
 	Changed  func()      // called when a burst pool's status may have changed; Changed must not block
+	// SchedulerName is the schedulerName of this scheduler's pods.
+	SchedulerName string
 }
 
 // Providers watches whether the providers of the burst pools start or refuse the pods on the pools' nodes. Its methods
@@ -86,8 +92,14 @@ func New(config Config) *Providers {
 	return p
 }
 
-// Run runs until the context ends. It reads the last status of pods that left the informer before they had started.
-func (p *Providers) Run(ctx context.Context) { p.vanished.run(ctx, p.ended, p.Gone) }
+// Run runs until the context ends. It reads the last status of pods that left the informer before they had started. If
+// evicts is not nil, and this scheduler leads, it also evicts lost pods with this client.
+func (p *Providers) Run(ctx context.Context, evicts typedcorev1.PodsGetter) {
+	if evicts != nil && !p.config.Observed {
+		go wait.UntilWithContext(ctx, newLost(p, evicts).takeBack, lostInterval)
+	}
+	p.vanished.run(ctx, p.ended, p.Gone)
+}
 
 // Deleted processes a pod that left the informer, because the pod was deleted or has ended.
 func (p *Providers) Deleted(pod *v1.Pod) {
@@ -107,7 +119,7 @@ func (p *Providers) See(pod *v1.Pod) {
 	if !ok {
 		return
 	}
-	change := p.trackers[i].See(p.podOf(i, pod), p.config.Now())
+	change := p.trackers[i].See(p.podOf(i, pod), p.config.Clock.Now())
 	p.countRefusal(i, pod, change)
 	if change.StatusChanged {
 		p.config.Changed()
@@ -116,7 +128,7 @@ func (p *Providers) See(pod *v1.Pod) {
 
 // podOf returns the breaker's input for a pod in the burst pool with index i.
 func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
-	of := breaker.PodOf(pod, p.config.Now())
+	of := breaker.PodOf(pod, p.config.Clock.Now())
 	onACI := p.config.Pools.At(i).OnACI()
 	of.MilliCPU, of.Billed = aci.UseOf(pod, onACI).MilliCPU, breaker.ScopeOf(pod, onACI)
 	of.Billed.Namespace = ""
@@ -193,7 +205,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		}
 	}
 	for i, tracker := range p.trackers {
-		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, change breaker.Change) { p.countRefusal(i, byUID[pod.UID], change) })
+		tracker.SeeAll(seen[i], p.config.Clock.Now(), func(pod breaker.Pod, change breaker.Change) { p.countRefusal(i, byUID[pod.UID], change) })
 	}
 }
 
@@ -224,7 +236,7 @@ func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.
 func (p *Providers) recall(pods []v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.config.Now()
+	now := p.config.Clock.Now()
 	for k := range pods {
 		if i, ok := p.nodes[pods[k].Spec.NodeName]; ok {
 			p.trackers[i].Recall(p.podOf(i, &pods[k]), now)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -41,7 +42,7 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 		must.NoError(t, core.Nodes().Informer().GetIndexer().Add(node))
 	}
 	recorder := events.NewFakeRecorder(100)
-	config := Config{Pools: pools, Client: client, Nodes: core.Nodes().Lister(), Pods: core.Pods().Lister(), Recorder: recorder, Now: time.Now,
+	config := Config{Pools: pools, Client: client, Nodes: core.Nodes().Lister(), Pods: core.Pods().Lister(), Recorder: recorder, Clock: clock.RealClock{},
 		Leading: func() bool { return true }, Changed: func() {}}
 	change(&config)
 	p := New(config)

@@ -53,8 +53,8 @@ func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Pr
 	return &Problems{recorder: recorder, pools: pools, gated: gated, withoutGateTaint: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// Look replaces the current problems with those that exist at the time now.
-func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
+// Look replaces the current problems with those that exist at the time now. returning is the problem of Return, or "".
+func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, returning string, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -97,6 +97,9 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	ps.findStuck(from.Stuck(), byPool)
 	ps.findWithoutGateTaint(byPool, now)
 	ps.findOthers(byPool)
+	if returning != "" {
+		ps.current = append(ps.current, problem{id: "ReturnUnfinished", code: "ReturnUnfinished", message: returning})
+	}
 	if cm, message := override.Problem(); message != "" {
 		ps.current = append(ps.current, problem{id: sources.EventOverrideUnreadable, regarding: cm, code: sources.EventOverrideUnreadable, message: message})
 	}

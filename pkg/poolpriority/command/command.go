@@ -119,7 +119,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		mutable.AddMetrics()
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
-	factory.Wrap(scheduler, config.ComponentConfig.Profiles)
+	factory.Wrap(ctx, scheduler, config.ComponentConfig.Profiles)
 	return app.Run(ctx, config, scheduler)
 }
 

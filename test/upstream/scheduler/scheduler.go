@@ -132,7 +132,7 @@ func New(ctx context.Context, client clientset.Interface, informerFactory inform
 		return nil, err
 	}
 	plain := maps.Clone(sched.Profiles)
-	factory.Wrap(sched, s.profiles)
+	factory.Wrap(ctx, sched, s.profiles)
 	for name, wrapped := range sched.Profiles {
 		unwrapped.Store(wrapped, plain[name])
 	}

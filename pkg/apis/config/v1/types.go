@@ -332,10 +332,9 @@ func (b *Burst) Budget() BurstLimits {
 
 // Return evicts a pod from a burst pool if a node outside of the burst pools has capacity for the pod, and from a regular
 // pool if a node of a better pool has. Pods that have not started are evicted first, then the oldest pods. No nodes are
-// ordered for evicted pods. A pod's controller must
-// be a ReplicaSet, StatefulSet or ReplicationController, or the pod must have the annotation poolpriority.dev/return:
-// Always. To find a node for a pod, the controller runs those of the profile's Filter plugins that are part of
-// Kubernetes.
+// ordered for evicted pods. A pod's controller must be a ReplicaSet, StatefulSet or ReplicationController, or the pod must
+// have the annotation poolpriority.dev/return: Always. To find a node for a pod, the scheduler runs those of the profile's
+// Filter plugins that are part of Kubernetes.
 type Return struct {
 	// Enabled turns the return of pods on.
 	Enabled bool `json:"enabled,omitempty"`

@@ -24,7 +24,7 @@ func (r *Returner) templateOf(ctx context.Context, b *capacitybuffer.Buffer) (*c
 	cached := metav1.GetOptions{ResourceVersion: "0"}
 	switch from := b.Spec.ScalableRef; {
 	case b.Status.PodTemplateRef != nil:
-		found, err := r.client.CoreV1().PodTemplates(b.Namespace).Get(ctx, b.Status.PodTemplateRef.Name, cached)
+		found, err := r.Client.CoreV1().PodTemplates(b.Namespace).Get(ctx, b.Status.PodTemplateRef.Name, cached)
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func (r *Returner) templateOf(ctx context.Context, b *capacitybuffer.Buffer) (*c
 		}
 		return &found.Spec.Template, nil
 	case from.Kind == "StatefulSet":
-		found, err := r.client.AppsV1().StatefulSets(b.Namespace).Get(ctx, from.Name, cached)
+		found, err := r.sets.StatefulSets(b.Namespace).Get(from.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (r *Returner) readBuffers(ctx context.Context) error {
 	}
 	if apierrors.IsForbidden(err) {
 		r.forbidden.Do(func() {
-			klog.FromContext(ctx).Error(err, "Pods that return may take the capacity that CapacityBuffers want. The controller needs the rights of manifests/components/return")
+			klog.FromContext(ctx).Error(err, "Pods that return may take the capacity that CapacityBuffers want. The scheduler needs the rights of manifests/components/return")
 		})
 		return nil
 	}

@@ -9,6 +9,16 @@ import (
 // These are the values of the label result of returns.
 const resultLanded, resultNotLanded, resultRefused, resultHarmful = "landed", "not_landed", "refused", "harmful"
 
+// These are the values of the label result of rounds.
+const roundComplete, roundCutShort, roundFailed = "complete", "cut_short", "failed"
+
+var rounds = metrics.NewCounterVec(&metrics.CounterOpts{
+	Subsystem:      "pool_priority",
+	Name:           "return_rounds_total",
+	Help:           "Rounds of Return, by result: complete; cut_short (it took too long, and some pods were neither checked nor evicted); failed.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"result"})
+
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
 	Name:      "return_evictions_total",
@@ -18,11 +28,14 @@ var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 }, []string{"pool", "result"})
 
 // Metrics returns the metrics of this package.
-func Metrics() []metrics.Registerable { return []metrics.Registerable{returns} }
+func Metrics() []metrics.Registerable { return []metrics.Registerable{returns, rounds} }
 
-// BeginMetrics creates the series of the pools that have Return enabled, with the value 0. If the first value of a
+// BeginMetrics creates the series of rounds, and of the pools that have Return enabled, with the value 0. If the first value of a
 // series is 1, Prometheus counts no increase.
 func BeginMetrics(pools pool.List) {
+	for _, result := range []string{roundComplete, roundCutShort, roundFailed} {
+		rounds.WithLabelValues(result).Add(0)
+	}
 	for i := range pools.Len() {
 		if pools.At(i).Return() == nil {
 			continue

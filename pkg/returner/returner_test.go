@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,13 +21,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	k8stesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -34,6 +41,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacitybuffer"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -48,11 +56,13 @@ type cluster struct {
 	client  *fake.Clientset
 	evicted []string
 	answers map[string][]error // by pod; nil evicts it
+	pauses  map[types.UID]returnplan.Pause
+	problem string
 }
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
-	data := must.ReadFile(t, "../../../manifests/overlays/aks/config.yaml")
+	data := must.ReadFile(t, "../../manifests/overlays/aks/config.yaml")
 	profile, args, err := configv1.Load(data)
 	must.NoError(t, err)
 	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, MinAge: &metav1.Duration{}, EvictionsPerMinute: 600, PerWorkload: 100}
@@ -62,8 +72,6 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
-	c.Returner = &Returner{Profile: profile, Pools: pools, Recorder: record.NewFakeRecorder(1000)}
-	c.hasBuffers("")
 	c.client.PrependReactor("create", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(k8stesting.CreateAction)
 		if !ok || action.GetSubresource() != "eviction" {
@@ -80,18 +88,42 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 		}
 		return true, nil, nil
 	})
-	factory := newInformers(c.client)
-	must.NoError(t, c.setUp(ctx, c.client, factory, c.clock))
-	factory.Start(ctx.Done())
-	must.NoError(t, synced(ctx, factory))
+	c.Returner = must.Get(newReturner(ctx, c.client, profile, pools, c.clock))(t)
+	c.Report = func(pauses map[types.UID]returnplan.Pause, problem string) { c.pauses, c.problem = pauses, problem }
+	c.hasBuffers("")
+	for _, factory := range []informers.SharedInformerFactory{c.Informers, c.own} {
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+	}
 	return c
+}
+
+// newReturner returns a Returner whose informers have not been started yet.
+func newReturner(ctx context.Context, client kubernetes.Interface, profile *schedconfigv1.KubeSchedulerProfile, pools pool.List, clock clock.PassiveClock) (*Returner, error) {
+	completed, err := complete(profile)
+	if err != nil {
+		return nil, err
+	}
+	return New(ctx, Config{Pools: pools, Profile: completed, Informers: informers.NewSharedInformerFactory(client, 0), Client: client, Recorder: events.NewFakeRecorder(1000), Clock: clock})
+}
+
+// complete returns the profile with the scheduler's default plugins and their arguments.
+func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
+	p := *profile.DeepCopy()
+	// kube-scheduler's scheme has no type for PoolPriority's arguments, and Returner does not use them.
+	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfigv1.PluginConfig) bool { return c.Name == configv1.PluginName })
+	config := &schedconfigv1.KubeSchedulerConfiguration{Profiles: []schedconfigv1.KubeSchedulerProfile{p}}
+	scheme.Scheme.Default(config)
+	completed := &schedconfig.KubeSchedulerConfiguration{}
+	err := scheme.Scheme.Convert(config, completed, nil)
+	return &completed.Profiles[0], err
 }
 
 // after runs rounds for the time and returns the pods whose eviction was asked for, in order.
 func (c *cluster) after(d time.Duration) []string {
 	c.evicted = nil
 	for end := c.clock.Now().Add(d); c.clock.Now().Before(end); c.clock.Step(c.interval()) {
-		c.round(c.ctx)
+		c.safely(c.ctx)
 	}
 	return c.evicted
 }
@@ -215,42 +247,66 @@ func TestGivenTolerations(t *testing.T) {
 	c.expect("after stableFor", c.after(time.Minute+c.interval()), "own")
 }
 
-// TestBackoffIsNoted: an eviction in vain is noted on the replacement, and the next controller goes on with it.
-func TestBackoffIsNoted(t *testing.T) {
+// TestNextLeader: the next leader continues the pause after an eviction in vain, and a pause that an earlier version noted
+// on a pod.
+func TestNextLeader(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "1").Obj(), pod("first", 2).Obj())
 	c.after(time.Minute)
 	c.expect("the pod", c.after(c.interval()), "first")
-	again := pod("again", 0)
+	again := pod("again", 9)
 	again.OwnerReferences = pod("first", 0).OwnerReferences
 	must.Do(t)(c.client.CoreV1().Pods("default").Create(c.ctx, again.Obj(), metav1.CreateOptions{}))
 	c.seen(2)
 	must.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}))
 	c.seen(1)
-	get := func() *corev1.Pod {
-		t.Helper()
-		p := must.Get(c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{}))(t)
-		return p
-	}
 	c.after(c.interval())
-	noted := get()
-	if note, ok := noted.Annotations[BackoffAnnotation]; ok {
-		t.Errorf("%q is noted on a pod on a burst node that has not started, which may lose it", note)
+	want := map[types.UID]returnplan.Pause{"rs-first": {InARow: 1, Until: start.Add(time.Minute + c.interval() + time.Minute)}}
+	if !maps.Equal(c.pauses, want) {
+		t.Fatalf("the pauses are %v, want %v", c.pauses, want)
 	}
-	noted.Status.Phase = corev1.PodRunning
-	must.Do(t)(c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, noted, metav1.UpdateOptions{}))
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && get().Annotations[BackoffAnnotation] == ""; time.Sleep(10 * time.Millisecond) {
-		c.round(c.ctx) // no time passes
+	noted := pod("noted", 3).Annotation(returnplan.BackoffAnnotation, "5 "+start.Add(time.Hour).UTC().Format(time.RFC3339)).Obj()
+	next := newCluster(t, virtual(), node("user", "user", "10").Obj(), again.Obj(), noted, pod("garbled", 1).Annotation(returnplan.BackoffAnnotation, "tomorrow").Obj())
+	next.restore(next.ctx, c.pauses)
+	next.expect("neither the pod of the pause nor the noted one", next.after(time.Minute+next.interval()), "garbled")
+	if next.pauses["rs-first"] != want["rs-first"] || next.pauses["rs-noted"] != (returnplan.Pause{InARow: 5, Until: start.Add(time.Hour)}) {
+		t.Errorf("the next leader's pauses are %v", next.pauses)
 	}
-	noted = get()
-	want := "1 " + start.Add(time.Minute+c.interval()+time.Minute).UTC().Format(time.RFC3339)
-	if got := noted.Annotations[BackoffAnnotation]; got != want {
-		t.Fatalf("noted %q, want %q", got, want)
+}
+
+// nodeLister lists nodes by a function.
+type nodeLister struct {
+	corelisters.NodeLister
+	list func() ([]*corev1.Node, error)
+}
+
+func (l nodeLister) List(labels.Selector) ([]*corev1.Node, error) { return l.list() }
+
+// TestUnfinished: a round that takes too long evicts nobody and is reported, and so is one that panics. The next round
+// starts anew.
+func TestUnfinished(t *testing.T) {
+	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), pod("a", 2).Obj(), pod("b", 1).Obj())
+	fine := c.seats.listNodes
+	for _, tc := range []struct {
+		problem string
+		list    func() ([]*corev1.Node, error)
+	}{
+		{"was cut short", func() ([]*corev1.Node, error) { c.clock.Step(searchFor + 1); return fine.List(labels.Everything()) }},
+		{"the last round failed: its error", func() ([]*corev1.Node, error) { panic("no") }},
+		{"failed: listing the nodes", func() ([]*corev1.Node, error) { return nil, errors.New("no") }},
+	} {
+		c.seats.listNodes = nodeLister{fine, tc.list}
+		if c.expect(tc.problem, c.after(2*time.Minute)); !strings.Contains(c.problem, tc.problem) {
+			t.Errorf("%s: the problem is %q", tc.problem, c.problem)
+		}
 	}
-	noted.Annotations[BackoffAnnotation] = "5 " + start.Add(time.Hour).UTC().Format(time.RFC3339)
-	garbled := pod("garbled", 1).Annotation(BackoffAnnotation, "tomorrow").Obj()
-	next := newCluster(t, virtual(), node("user", "user", "1").Obj(), noted, garbled)
-	next.restore(next.ctx)
-	next.expect("the pause of the one, and not of the other", next.after(time.Minute+next.interval()), "garbled")
+	c.synced = func() bool { return false }
+	if c.expect("without Deployments", c.after(2*time.Minute)); !strings.Contains(c.problem, "right to list and watch them") {
+		t.Error(c.problem)
+	}
+	c.seats.listNodes, c.synced = fine, func() bool { return true }
+	if c.expect("afterwards", c.after(time.Minute+c.interval()), "a", "b"); c.problem != "" {
+		t.Error(c.problem)
+	}
 }
 
 // TestAnswers: whatever the API server answers, others go on, and what was refused is tried again, ever later.
@@ -315,7 +371,7 @@ func TestLanded(t *testing.T) {
 	replacement.OwnerReferences = pod("first", 2).OwnerReferences
 	must.Do(t)(c.client.CoreV1().Pods("default").Create(c.ctx, replacement, metav1.CreateOptions{}))
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && counted(t, resultLanded) == before; time.Sleep(10 * time.Millisecond) {
-		c.round(c.ctx) // no time passes
+		c.safely(c.ctx) // no time passes
 	}
 	if got := counted(t, resultLanded) - before; got != 1 {
 		t.Errorf("%v returns that landed are counted, want 1", got)
@@ -324,8 +380,8 @@ func TestLanded(t *testing.T) {
 
 // TestOwnProfile: a profile with plugins of others, and with few of Kubernetes' own, serves as well.
 func TestOwnProfile(t *testing.T) {
-	files := []string{"../../../manifests/overlays/karpenter/config.yaml"}
-	examples, err := filepath.Glob("../../../manifests/examples/*.yaml")
+	files := []string{"../../manifests/overlays/karpenter/config.yaml"}
+	examples, err := filepath.Glob("../../manifests/examples/*.yaml")
 	if err != nil || len(examples) == 0 {
 		t.Fatal(examples, err)
 	}
@@ -334,9 +390,8 @@ func TestOwnProfile(t *testing.T) {
 		profile, args, err := configv1.Load(data)
 		must.NoError(t, err)
 		pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
-		client := fake.NewClientset()
-		r := &Returner{Profile: profile, Pools: pools}
-		if err := r.setUp(context.Background(), client, newInformers(client), clocktesting.NewFakeClock(start)); err != nil {
+		r, err := newReturner(t.Context(), fake.NewClientset(), profile, pools, clocktesting.NewFakeClock(start))
+		if err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
@@ -359,9 +414,8 @@ func TestProfilesWithoutDefaults(t *testing.T) {
 		profile, _, err := configv1.Load([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: s\n  plugins: " + points +
 			"\n  pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]\n"))
 		must.NoError(t, err)
-		client := fake.NewClientset()
-		r := &Returner{Profile: profile}
-		if err := r.setUp(context.Background(), client, newInformers(client), clocktesting.NewFakeClock(start)); err != nil {
+		r, err := newReturner(t.Context(), fake.NewClientset(), profile, pool.List{}, clocktesting.NewFakeClock(start))
+		if err != nil {
 			t.Errorf("%s: %v", points, err)
 			continue
 		}
@@ -410,10 +464,10 @@ func TestHarmful(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
 	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), deployment, rs("9"), rs("10"), guards, owned("single", "a"), owned("guarded", "b"), owned("outdated", "web-9"), owned("new", "web-10"))
 	c.expect("all", c.after(2*time.Minute), "guarded", "new")
-	events := c.Recorder.(*record.FakeRecorder).Events
-	close(events)
+	written := c.Recorder.(*events.FakeRecorder).Events
+	close(written)
 	var said []string
-	for event := range events {
+	for event := range written {
 		if strings.Contains(event, "NotReturned") {
 			said = append(said, event[strings.LastIndex(event, ": ")+2:])
 		}
@@ -576,7 +630,7 @@ func TestBuffersChange(t *testing.T) {
 	}
 	c.hasBuffers(active)
 	started("beside the buffer", 5*time.Minute)
-	if said := <-c.Recorder.(*record.FakeRecorder).Events; !strings.Contains(said, harmToBuffers) {
+	if said := <-c.Recorder.(*events.FakeRecorder).Events; !strings.Contains(said, harmToBuffers) {
 		t.Error(said)
 	}
 	c.hasBuffers(strings.Replace(active, "True", "False", 1))

@@ -7,16 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
@@ -24,14 +27,12 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/capacitybuffer"
-	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/returnplan"
@@ -39,39 +40,47 @@ import (
 )
 
 const (
-	// maxInterval is the longest time between two rounds.
-	maxInterval = 10 * time.Second
+	// maxInterval is the longest time between two rounds. A round that takes longer evicts no more pods, because the listed
+	// pods and nodes are out of date. searchFor bounds the search of a round for capacity.
+	maxInterval, searchFor = 10 * time.Second, 5 * time.Second
 	// evictionTimeout is the timeout of one eviction request.
 	evictionTimeout = 5 * time.Second
-	// roundTimeout is the timeout of one round.
-	roundTimeout = 2 * time.Minute
+	// roundTimeout is the timeout of one round. startTimeout bounds the wait for Deployments before the first round.
+	roundTimeout, startTimeout = 15 * time.Second, 30 * time.Second
 )
 
-// Returner evicts pods from pools that have Return enabled. It evicts a pod if nodes of better regular pools have had
-// capacity for the pod during the whole time stableFor.
-type Returner struct {
-	// Config configures the client of the API server.
-	Config *rest.Config
-	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Returner evicts
-	// only pods with the scheduler name of this profile.
-	Profile *schedconfigv1.KubeSchedulerProfile
-	// Pools are the pools of the profile.
+// Config has the dependencies of a Returner.
+type Config struct {
 	Pools pool.List
+	// Profile is the completed profile that configures PoolPriority. Returner evicts only pods with its scheduler name.
+	Profile *schedconfig.KubeSchedulerProfile
+	// Informers are the scheduler's own. New registers informers, so the caller must start Informers afterwards.
+	Informers informers.SharedInformerFactory
+	// Client evicts pods. It also reads CapacityBuffers and Deployments.
+	Client kubernetes.Interface
 	// Recorder writes an event on an evicted pod.
-	Recorder record.EventRecorder
-	Progress *watchdog.Watch
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	// Report is called after each round with the pauses of workloads, and with a message if the round did not finish.
+	Report func(pauses map[types.UID]returnplan.Pause, problem string)
+}
 
-	clock       clock.PassiveClock
-	client      kubernetes.Interface
+// Returner evicts pods from pools that have Return enabled. It evicts a pod if nodes of better regular pools have had
+// capacity for the pod during the whole time stableFor. It is not safe for concurrent use.
+type Returner struct {
+	Config
+
 	seats       *rooms
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
+	sets        appslisters.StatefulSetLister
 	deployments appslisters.DeploymentLister
 	budgets     policylisters.PodDisruptionBudgetLister
+	own         informers.SharedInformerFactory // of Deployments
+	synced      func() bool                     // whether own has synced
 	planner     *returnplan.Planner
 	away        map[types.UID]move   // evicted pods whose replacements may not be bound yet
-	notes       map[types.UID]string // values of BackoffAnnotation to write, by pod
 	told        map[types.UID]string // why each pod was not evicted, as an event says
 	listBuffers func(context.Context) ([]capacitybuffer.Buffer, error)
 	forbidden   sync.Once // logs that it is forbidden to read CapacityBuffers
@@ -87,37 +96,69 @@ func Wanted(pools pool.List) bool {
 	return false
 }
 
-// NeedLeaderElection returns true, so that only one controller at a time evicts pods.
-func (r *Returner) NeedLeaderElection() bool { return true }
-
-// Start runs one round in each interval until the context is cancelled. If setUp fails, Start logs the error and
-// returns nil, so that the rest of the controller continues.
-func (r *Returner) Start(ctx context.Context) error {
-	logger := klog.FromContext(ctx).WithName("return")
-	ctx = klog.NewContext(ctx, logger)
-	config := rest.CopyConfig(r.Config)
-	config.ContentType = runtime.ContentTypeProtobuf // protobuf takes less time and memory than JSON
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
+// New returns a Returner that has not run yet.
+func New(ctx context.Context, config Config) (*Returner, error) {
+	seats, err := newRooms(ctx, &config)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return nil, err
 	}
-	factory := newInformers(client)
-	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
-		logger.Error(err, "Pods are not returned to better pools, because the setup failed. Check whether the scheduler starts with this configuration")
-		return nil
+	// The scheduler does not start while it cannot list what its own informers watch, and it works without Deployments.
+	own := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(func(obj any) (any, error) {
+		if d, ok := obj.(*appsv1.Deployment); ok {
+			d.ManagedFields = nil
+		}
+		return obj, nil
+	}))
+	core, apps := config.Informers.Core().V1(), config.Informers.Apps().V1()
+	r := &Returner{Config: config, seats: seats, own: own, away: map[types.UID]move{}, told: map[types.UID]string{},
+		pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), replicaSets: apps.ReplicaSets().Lister(), sets: apps.StatefulSets().Lister(),
+		budgets: config.Informers.Policy().V1().PodDisruptionBudgets().Lister(), deployments: own.Apps().V1().Deployments().Lister(),
+		listBuffers: func(ctx context.Context) ([]capacitybuffer.Buffer, error) {
+			return capacitybuffer.List(ctx, config.Client.CoreV1().RESTClient())
+		}}
+	r.synced = own.Apps().V1().Deployments().Informer().HasSynced
+	rules := make([]*returnplan.Rules, r.Pools.Len())
+	for i := range r.Pools.Len() {
+		if c := r.Pools.At(i).Return(); c != nil {
+			rules[i] = &returnplan.Rules{StableFor: c.StableFor.Duration, MinAge: c.MinAge.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
+		}
 	}
-	r.listBuffers = func(ctx context.Context) ([]capacitybuffer.Buffer, error) {
-		return capacitybuffer.List(ctx, client.CoreV1().RESTClient())
+	r.planner = returnplan.NewPlanner(rules)
+	return r, nil
+}
+
+// Run runs one round in each interval until the context ends. Call it once Informers have synced and the scheduler leads.
+// pauses are those that the last leader recorded.
+func (r *Returner) Run(ctx context.Context, pauses map[types.UID]returnplan.Pause) {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("return"))
+	r.own.Start(ctx.Done())
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, startTimeout, true, func(context.Context) (bool, error) { return r.synced(), nil }) // else each round says so
+	r.restore(ctx, pauses)
+	klog.FromContext(ctx).Info("Pods are returned to better pools")
+	wait.UntilWithContext(ctx, r.safely, r.interval())
+}
+
+// restore reads the pauses of the last leader, also those that an earlier version wrote on pods.
+func (r *Returner) restore(ctx context.Context, pauses map[types.UID]returnplan.Pause) {
+	now := r.Clock.Now()
+	for workload, pause := range pauses {
+		r.planner.Restore(now, workload, pause)
 	}
-	factory.Start(ctx.Done())
-	if err := synced(ctx, factory); err != nil {
-		return nil //nolint:nilerr // the context was cancelled: the controller is shutting down
+	pods, _ := r.pods.List(labels.Everything()) // does not fail
+	for _, pod := range pods {
+		noted, owner := pod.Annotations[returnplan.BackoffAnnotation], metav1.GetControllerOfNoCopy(pod)
+		if noted == "" || owner == nil || pod.Spec.NodeName == "" {
+			continue
+		}
+		count, at, _ := strings.Cut(noted, " ")
+		failures, err := strconv.Atoi(count)
+		until, timeErr := time.Parse(time.RFC3339, at)
+		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
+			klog.FromContext(ctx).Info("Ignored an annotation with an invalid value", "pod", klog.KObj(pod), "annotation", returnplan.BackoffAnnotation, "value", noted)
+			continue
+		}
+		r.planner.Restore(now, r.workloadOf(pod.Namespace, owner), returnplan.Pause{InARow: failures, Until: until})
 	}
-	r.restore(ctx)
-	logger.Info("Pods are returned to better pools")
-	wait.UntilWithContext(ctx, r.round, r.interval())
-	return nil
 }
 
 // interval returns the time between two rounds. It is a fifth of the shortest stableFor, and at most maxInterval.
@@ -131,39 +172,41 @@ func (r *Returner) interval() time.Duration {
 	return interval
 }
 
-func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, clock clock.PassiveClock) error {
-	var err error
-	if r.seats, err = newRooms(ctx, r.Profile, r.Pools, client, r.Config, factory); err != nil {
-		return err
-	}
-	r.client, r.clock = client, clock
-	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
-	r.deployments = factory.Apps().V1().Deployments().Lister()
-	factory.Apps().V1().Deployments().Informer()
-	r.budgets = factory.Policy().V1().PodDisruptionBudgets().Lister()
-	factory.Apps().V1().ReplicaSets().Informer() // registers the informer, so that the factory starts it
-	factory.Policy().V1().PodDisruptionBudgets().Informer()
-	rules := make([]*returnplan.Rules, r.Pools.Len())
-	for i := range r.Pools.Len() {
-		if c := r.Pools.At(i).Return(); c != nil {
-			rules[i] = &returnplan.Rules{StableFor: c.StableFor.Duration, MinAge: c.MinAge.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
+// safely runs a round, counts its result, and reports. If the round panics, the next round starts anew.
+func (r *Returner) safely(ctx context.Context) {
+	result, problem := roundComplete, ""
+	defer func() {
+		if p := recover(); p != nil {
+			klog.FromContext(ctx).Error(fmt.Errorf("%v", p), "A round of Return panicked. Pods are not returned to better pools in this round", "stack", string(debug.Stack()))
+			result, problem = roundFailed, "Return: the last round failed: its error is in the scheduler's log"
 		}
+		rounds.WithLabelValues(result).Inc()
+		r.Report(r.planner.Pauses(), problem)
+	}()
+	cut, err := r.round(ctx)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Pods are not returned to better pools in this round")
+		result, problem = roundFailed, "Return: the last round failed: "+err.Error()
+	case cut:
+		result, problem = roundCutShort, fmt.Sprintf("Return: the last round was cut short, because its search took longer than %v or the whole round longer than %v. Some pods return later, or not at all. "+
+			"Give the scheduler more CPU, enable return in fewer pools, or find out why the API server is slow", searchFor, maxInterval)
 	}
-	r.planner, r.away, r.notes, r.told = returnplan.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}, map[types.UID]string{}
-	return nil
 }
 
-// round checks all pods once, and evicts those that it can return to a VM now.
-func (r *Returner) round(ctx context.Context) {
-	defer r.Progress.Begin("return")()
+// round checks all pods once, and evicts those that it can return to a VM now. It reports whether it was cut short because
+// it took too long.
+func (r *Returner) round(ctx context.Context) (cut bool, err error) {
+	if !r.synced() {
+		return false, errors.New("the Deployments are not known: the scheduler needs the right to list and watch them, as in manifests/rbac/scheduler.yaml")
+	}
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	began := r.clock.Now()
+	began := r.Clock.Now()
 	world, err := r.sync()
 	if err != nil {
-		logger.Error(err, "Pods are not returned to better pools in this round")
-		return
+		return false, err
 	}
 	for _, arrival := range r.planner.Arrive(began, world.membersOf) {
 		if pool := r.Pools.At(arrival.Pool).Name; arrival.Reason == "" {
@@ -173,14 +216,12 @@ func (r *Returner) round(ctx context.Context) {
 			r.report(ctx, &arrival, world)
 		}
 	}
-	r.writeNotes(ctx, world)
 	maps.DeleteFunc(r.told, func(uid types.UID, _ string) bool { return world.pods[uid] == nil })
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
 		if err := r.seats.begin(slices.Collect(maps.Values(r.away))); err != nil {
-			logger.Error(err, "Pods are not returned to better pools in this round")
-			return
+			return false, err
 		}
 	}
 	readBuffers := sync.OnceValue(func() error {
@@ -197,6 +238,9 @@ func (r *Returner) round(ctx context.Context) {
 		}
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) (bool, string) {
+			if cut = cut || r.Clock.Since(began) > searchFor; cut {
+				return false, ""
+			}
 			pod, spare := world.pods[p.UID], p.Harm == "" && !p.Stuck
 			if spare && readBuffers() != nil {
 				return false, ""
@@ -216,8 +260,8 @@ func (r *Returner) round(ctx context.Context) {
 			r.stays(from, p, world.pods[p.UID], found[p.UID].to)
 		}
 		for _, p := range evict {
-			if r.clock.Since(began) > maxInterval {
-				return // the API server is slow, so the listed pods and nodes are out of date
+			if r.Clock.Since(began) > maxInterval {
+				return true, nil
 			}
 			if !p.Stuck && world.harm(&p) != "" {
 				continue // because of another eviction in this round
@@ -231,6 +275,16 @@ func (r *Returner) round(ctx context.Context) {
 			}
 		}
 	}
+	return cut, nil
+}
+
+// report logs that an eviction did not help.
+func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) {
+	evicted := klog.ObjectRef{}
+	if m, ok := r.away[f.Evicted]; ok {
+		evicted = klog.KObj(m.pod.GetPod())
+	}
+	klog.FromContext(ctx).Info("Returning a pod to a better pool did not help", "reason", f.Reason, "pod", evicted, "replacement", klog.KObj(w.pods[f.Landed]), "inARow", f.InARow, "until", f.Until)
 }
 
 // given returns the tolerations of the pool from, if it is a burst pool, without those in the pod template of the pod's
@@ -253,7 +307,6 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 // world is the input of a round.
 type world struct {
 	pods       map[types.UID]*corev1.Pod // the pods of our scheduler, by UID
-	burst      map[types.UID]bool        // whether the pod is on a burst node, by the pod's UID
 	candidates [][]returnplan.Pod        // the pods that may be returned, by the index of their pool
 	members    map[types.UID][]returnplan.Member
 	ready      map[types.UID]bool // pods that are ready and not terminating
@@ -269,11 +322,11 @@ func (r *Returner) sync() (*world, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	w := &world{pods: map[types.UID]*corev1.Pod{}, burst: map[types.UID]bool{}, candidates: make([][]returnplan.Pod, r.Pools.Len()), members: map[types.UID][]returnplan.Member{},
+	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returnplan.Pod, r.Pools.Len()), members: map[types.UID][]returnplan.Member{},
 		ready: map[types.UID]bool{}, readyOf: map[types.UID]int{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || pod.Spec.SchedulerName != *r.Profile.SchedulerName {
+		if owner == nil || pod.Spec.SchedulerName != r.Profile.SchedulerName {
 			continue
 		}
 		in, rank := pool.None, pool.Excluded
@@ -283,7 +336,7 @@ func (r *Returner) sync() (*world, error) {
 		order, _ := r.Pools.OrderOf(pod.Annotations)
 		place := int(order.PlaceOf(rank))
 		workload := r.workloadOf(pod.Namespace, owner)
-		w.pods[pod.UID], w.burst[pod.UID] = pod, r.Pools.IsBurst(in)
+		w.pods[pod.UID] = pod
 		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: owner.UID,
 			Bound: pod.Spec.NodeName != "", Rank: place, Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
 		if in == pool.None || r.Pools.At(in).Return() == nil || returnplan.Stays(pod) != "" {
@@ -378,7 +431,7 @@ func (r *Returner) stays(from *pool.Pool, p returnplan.Pod, pod *corev1.Pod, nod
 	}
 	r.told[p.UID] = p.Harm
 	returns.WithLabelValues(from.Name, resultHarmful).Inc()
-	r.Recorder.Eventf(pod, corev1.EventTypeNormal, "NotReturned", "not evicted from pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Return().StableFor.Duration, p.Harm)
+	r.Recorder.Eventf(pod, nil, corev1.EventTypeNormal, "NotReturned", "Returning", "not evicted from pool %s, although node %s has had room for it for %s: %s", from.Name, node, from.Return().StableFor.Duration, p.Harm)
 }
 
 // evict evicts the pod from the pool with the index i, and reports whether it did. A PodDisruptionBudget may make the API
@@ -388,17 +441,17 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
 	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // without a timeout, the client retries by itself for minutes
 	defer cancel()
-	err := r.client.PolicyV1().Evictions(pod.Namespace).Evict(limited, &policyv1.Eviction{
+	err := r.Client.PolicyV1().Evictions(pod.Namespace).Evict(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
-	now, stableFor := r.clock.Now(), from.Return().StableFor.Duration
+	now, stableFor := r.Clock.Now(), from.Return().StableFor.Duration
 	switch {
 	case err == nil:
 		r.planner.Evicted(now, i, p, members)
 		r.away[pod.UID] = move{pod: to.pod, to: to.to}
 		logger.Info("Evicted a pod from a pool: a node of a better pool has capacity for the pod", "stableFor", stableFor)
-		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
+		r.Recorder.Eventf(pod, nil, corev1.EventTypeNormal, "Returning", "Evicting", "evicted from pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		logger.V(2).Info("A pod was not evicted, because it no longer exists", "answer", err.Error())
 	default:

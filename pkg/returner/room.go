@@ -5,24 +5,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
-	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
@@ -30,7 +21,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -66,55 +56,27 @@ type move struct {
 	wanted bool
 }
 
-// newInformers returns informers that keep neither finished pods nor managed fields.
-func newInformers(client kubernetes.Interface) informers.SharedInformerFactory {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(ctrlcache.TransformStripManagedFields()))
-	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
-		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, toolscache.Indexers{}, func(options *metav1.ListOptions) {
-			options.FieldSelector = fmt.Sprintf("status.phase!=%s,status.phase!=%s", corev1.PodSucceeded, corev1.PodFailed)
-		})
-	})
-	return factory
-}
-
-// newRooms prepares the Filter plugins of the profile. It registers informers in the factory, so the caller must start
-// the factory afterwards.
-func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
-	completed, err := complete(profile)
-	if err != nil {
-		return nil, fmt.Errorf("completing the scheduler's profile: %w", err)
-	}
-	own, left := inTree(completed)
+// newRooms prepares the Filter plugins of the profile. It registers informers in config.Informers.
+func newRooms(ctx context.Context, config *Config) (*rooms, error) {
+	own, left := inTree(config.Profile)
 	if left.Delete(configv1.PluginName).Len() > 0 {
 		klog.FromContext(ctx).Info("The search for capacity in better pools ignores these out-of-tree plugins of the profile", "plugins", sets.List(left))
 	}
-	metrics.Register() // the framework records metrics, and needs them registered
-	r := &rooms{pools: pools, snapshot: &snapshot{cache.NewEmptySnapshot()},
-		listPods: factory.Core().V1().Pods().Lister(), listNodes: factory.Core().V1().Nodes().Lister()}
+	own.SchedulerName += "-return" // a label of kube-scheduler's metrics
+	metrics.Register()             // the framework records metrics, and needs them registered
+	r := &rooms{pools: config.Pools, snapshot: &snapshot{cache.NewEmptySnapshot()},
+		listPods: config.Informers.Core().V1().Pods().Lister(), listNodes: config.Informers.Core().V1().Nodes().Lister()}
+	var err error
 	if r.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &own,
-		frameworkruntime.WithClientSet(client),
-		frameworkruntime.WithKubeConfig(config),
-		frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithClientSet(config.Client),
+		frameworkruntime.WithInformerFactory(config.Informers),
 		frameworkruntime.WithSnapshotSharedLister(r.snapshot),
-		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
+		frameworkruntime.WithParallelism(1), // the CPUs are for scheduling cycles
+		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(config.Informers.Storage().V1().CSINodes().Lister())),
 	); err != nil {
 		return nil, fmt.Errorf("preparing the scheduler's filters: %w", err)
 	}
 	return r, nil
-}
-
-// complete returns the profile with the scheduler's default plugins and their arguments.
-func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
-	p := *profile.DeepCopy()
-	// kube-scheduler's scheme has no type for PoolPriority's arguments. inTree removes PoolPriority anyway.
-	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfigv1.PluginConfig) bool { return c.Name == configv1.PluginName })
-	config := &schedconfigv1.KubeSchedulerConfiguration{Profiles: []schedconfigv1.KubeSchedulerProfile{p}}
-	scheme.Scheme.Default(config)
-	completed := &schedconfig.KubeSchedulerConfiguration{}
-	if err := scheme.Scheme.Convert(config, completed, nil); err != nil {
-		return nil, err
-	}
-	return &completed.Profiles[0], nil
 }
 
 // inTree returns the profile without out-of-tree plugins, and the names of the removed plugins. It removes
@@ -125,8 +87,8 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	registry := plugins.NewInTreeRegistry()
 	left := sets.New[string]()
 	foreign := func(name string) bool {
-		if name == names.DynamicResources {
-			return true // not needed: find returns no node for pods with resource claims
+		if name == names.DynamicResources || name == names.DefaultPreemption {
+			return true // not needed: find returns no node for pods with resource claims, and preempts nothing
 		}
 		_, known := registry[name]
 		if known || name == "*" {
@@ -166,7 +128,8 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 
 // begin starts a round. It takes a snapshot of the cluster, and reserves capacity for the evicted pods in away, whose
 // replacements are not bound yet. If a pending pod has a nominated node, the snapshot counts the pod as running on that
-// node. The snapshot also counts the pods that the nominated pod preempts.
+// node. The snapshot also counts the pods that the nominated pod preempts. It is made from the informers: since 1.37, the
+// scheduler's cache can fill one snapshot only, that of the cycles (backend/cache, pvcRefCountsDelta).
 func (r *rooms) begin(away []move) error {
 	listed, err := r.listNodes.List(labels.Everything())
 	if err != nil {
@@ -200,23 +163,23 @@ func (r *rooms) begin(away []move) error {
 		r.keep(m)
 	}
 	r.nodes, r.ranks, r.burst = r.nodes[:0], r.ranks[:0], nil
+	ranks := make(map[string]pool.Rank, len(nodes))
 	for _, node := range nodes {
-		if rank, _ := r.pools.RankOf(node.Node().Labels); r.pools.IsBurstRank(rank) {
+		rank, _ := r.pools.RankOf(node.Node().Labels)
+		if ranks[node.Node().Name] = rank; r.pools.IsBurstRank(rank) {
 			r.burst = append(r.burst, node)
 		} else if rank != pool.Excluded && !nodegroups.MayGo(node.Node()) {
 			r.nodes = append(r.nodes, node)
 		}
 	}
+	// NewSnapshot lists the nodes in a random order. With a fixed order, a pod that found a node in one round finds it in the
+	// next round, too.
 	slices.SortFunc(r.nodes, func(a, b fwk.NodeInfo) int {
-		rankA, _ := r.pools.RankOf(a.Node().Labels)
-		rankB, _ := r.pools.RankOf(b.Node().Labels)
-		// NewSnapshot lists the nodes in a random order. With a fixed order, a pod that found a node in one round finds
-		// it in the next round, too.
-		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(a.Node().Name, b.Node().Name))
+		nameA, nameB := a.Node().Name, b.Node().Name
+		return cmp.Or(cmp.Compare(ranks[nameA], ranks[nameB]), cmp.Compare(nameA, nameB))
 	})
 	for _, node := range r.nodes {
-		rank, _ := r.pools.RankOf(node.Node().Labels)
-		r.ranks = append(r.ranks, rank)
+		r.ranks = append(r.ranks, ranks[node.Node().Name])
 	}
 	return nil
 }
@@ -358,28 +321,4 @@ func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 	cpu, memory := requests.Cpu().MilliValue(), requests.Memory().Value()
 	return cpu > 0 && cpu > allocatable.GetMilliCPU()-requested.GetMilliCPU() ||
 		memory > 0 && memory > allocatable.GetMemory()-requested.GetMemory()
-}
-
-// synced waits until the informer caches have synced. Until then, it logs an error every 30 s.
-func synced(ctx context.Context, factory informers.SharedInformerFactory) error {
-	logger := klog.FromContext(ctx)
-	for {
-		wait, cancel := context.WithTimeout(ctx, 30*time.Second)
-		missing := []string{}
-		for kind, ok := range factory.WaitForCacheSync(wait.Done()) {
-			if !ok {
-				missing = append(missing, kind.String())
-			}
-		}
-		err := wait.Err()
-		cancel()
-		if len(missing) == 0 {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		slices.Sort(missing)
-		logger.Error(err, "Pods are not returned to better pools yet, because the controller cannot list all resources. It needs the rights of manifests/components/return and Kubernetes 1.35 or later", "missing", missing)
-	}
 }
