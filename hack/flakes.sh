@@ -11,6 +11,7 @@ mkdir -p "$dir"
 loops=()
 trap '[ ${#loops[@]} = 0 ] || kill "${loops[@]}"' EXIT
 runs_of() { # TARGET RUNS
+  [ "$2" -gt 0 ] || return
   for ((i = 1; i <= $2; i++)); do
     if ((i > $2 / 2 && ${#loops[@]} == 0)); then
       for ((cpu = 0; cpu < $(nproc); cpu++)); do

@@ -211,7 +211,7 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 
 // waitForAPIServer waits until the API server reports that it is ready.
 func (c *Cluster) waitForAPIServer(ctx context.Context, p *Process) error {
-	if err := poll(ctx, time.Minute, p.ended, func() error {
+	if err := poll(ctx, startTimeout, p.ended, func() error {
 		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		return err
 	}); err != nil {
@@ -269,7 +269,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 	}
 	c.address = fmt.Sprintf("https://127.0.0.1:%d", port)
 	// The API server writes a certificate for its address, and the certificate of the authority that signed it.
-	if err := poll(ctx, time.Minute, c.Failed, func() error {
+	if err := poll(ctx, startTimeout, c.Failed, func() error {
 		var err error
 		if c.ca, err = os.ReadFile(filepath.Join(certs, "apiserver.crt")); err != nil {
 			return err
@@ -368,6 +368,9 @@ func (c *Cluster) WriteKubeConfig(path, token string) error {
 	}
 	return nil
 }
+
+// startTimeout is how long a process may take to be ready, on a busy machine.
+const startTimeout = 5 * time.Minute
 
 // poll calls check until it succeeds, the timeout has passed, or fatal returns an error.
 func poll(ctx context.Context, timeout time.Duration, fatal, check func() error) error {

@@ -301,7 +301,7 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 	if c.options.VirtualNode {
 		want++
 	}
-	err := poll(ctx, time.Minute, c.Failed, func() error {
+	err := poll(ctx, startTimeout, c.Failed, func() error {
 		nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -75,7 +74,7 @@ func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac s
 // process.
 func (s *Component) listens(ctx context.Context, port int) error {
 	s.Address = fmt.Sprintf("127.0.0.1:%d", port)
-	if err := poll(ctx, time.Minute, s.ended, func() error {
+	if err := poll(ctx, startTimeout, s.ended, func() error {
 		connection, err := net.Dial("tcp", s.Address)
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ import (
 
 const (
 	// bindingLag is the default of BindingLag.
-	bindingLag = time.Second
+	bindingLag = 3 * time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
 	// stuckAfter is how long a pod may be pending while a node has room. It is longer than a pod's backoff in tests.
@@ -47,7 +47,7 @@ type Referee struct {
 	tiers []Tier
 	// Scheduler is the name of the scheduler whose pods are judged, ours by default.
 	Scheduler string
-	// BindingLag is how long the bindings that a scheduler decides on at one moment may take to appear, 1 s by default.
+	// BindingLag is how long the bindings that a scheduler decides on at one moment may take to appear, 3 s by default.
 	// The scheduler writes them in parallel and in any order; with at most 50 requests a second it takes seconds for
 	// many pods.
 	BindingLag time.Duration
