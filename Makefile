@@ -128,7 +128,7 @@ test-unit: prometheus ## Run the tests beside the code, and those of the model, 
 
 .PHONY: test-race
 test-race: ## Run the tests of concurrent packages with the race detector, and a tenth of the random placements
-	@CGO_ENABLED=1 hack/step.sh "race detector" hack/go-test.sh -race -short -timeout 60m ./pkg/poolpriority/... ./pkg/gatekeeper/... ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/nodegroups/...
+	@CGO_ENABLED=1 hack/step.sh "race detector" hack/go-test.sh -race -short -timeout 60m ./pkg/poolpriority/... ./pkg/gatekeeper/... ./pkg/lease ./pkg/returner ./pkg/controller/... ./pkg/gate ./pkg/nodegroups/...
 
 .PHONY: test-strictness
 test-strictness: ## Compare the order of 105,000 random placements with brute force
