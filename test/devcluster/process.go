@@ -95,6 +95,12 @@ func (p *Process) ExitCode() int {
 	}
 }
 
+// LostLease reports whether the process has ended because it could not renew its leader's lease, for example on a busy
+// machine. In a cluster, the kubelet starts it again.
+func (p *Process) LostLease() bool {
+	return p.ended() != nil && strings.Contains(tail(p.log, 200), "Leaderelection lost")
+}
+
 // Stop sends SIGTERM and waits until the process has ended. If the process has not ended after 5 s, Stop kills it.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,6 +173,14 @@ func (e *env) schedule(config string, tiers ...referee.Tier) {
 	var err error
 	if e.scheduler, err = e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, e.rbac, e.args...); err != nil {
 		e.Fatal(err)
+	}
+	var one sync.Mutex
+	e.Waiting = func() {
+		one.Lock()
+		defer one.Unlock()
+		if e.scheduler.LostLease() {
+			must.NoError(e, e.scheduler.Restart())
+		}
 	}
 	if e.Referee, err = referee.Watch(e.ctx, e.Client, tiers); err != nil {
 		e.Fatal(err)

@@ -29,6 +29,8 @@ type Suite struct {
 	testing.TB
 	// Referee judges the placements; nil if the test uses no referee.
 	Referee *referee.Referee
+	// Waiting is called again and again while Eventually waits; it may be nil.
+	Waiting func()
 
 	ctx    context.Context
 	client kubernetes.Interface
@@ -65,6 +67,9 @@ func (s *Suite) Eventually(timeout time.Duration, check func() string) {
 	timeout *= leeway
 	deadline := time.Now().Add(timeout)
 	for {
+		if s.Waiting != nil {
+			s.Waiting()
+		}
 		complaint := check()
 		if complaint == "" {
 			return
