@@ -47,6 +47,7 @@ func BenchmarkSoak(b *testing.B) {
 		referee.Tier{Name: "no pool", Owns: func(n *corev1.Node) bool {
 			return n.Labels[devcluster.ModeLabel] == "" && n.Name != devcluster.VirtualNodeName
 		}}, suite.VirtualTier())
+	l.Referee.BindingLag = 3 * time.Second // the machine is busy
 	ours[0] = l.env.scheduler
 	for i := range kinds {
 		l.Create(suite.Deployment(fmt.Sprintf("kind-%d", i), 0, "500m"))

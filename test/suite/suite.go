@@ -56,15 +56,10 @@ func VirtualTier() referee.Tier {
 	return referee.Tier{Name: "aci", Owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
 }
 
-// leeway multiplies the timeouts of Eventually. They only end a test that would wait for ever, and on a busy machine
-// everything takes longer.
-const leeway = 4
-
-// Eventually waits until check returns "". After leeway times the timeout, Eventually fails the test with the last
-// complaint that check returned.
+// Eventually waits until check returns "". After the timeout, Eventually fails the test with the last complaint that
+// check returned.
 func (s *Suite) Eventually(timeout time.Duration, check func() string) {
 	s.Helper()
-	timeout *= leeway
 	deadline := time.Now().Add(timeout)
 	for {
 		if s.Waiting != nil {

@@ -30,8 +30,8 @@ func New(clock clock.PassiveClock) *Watch {
 	return &Watch{clock: clock, began: map[*string]time.Time{}}
 }
 
-// Begin records that the work begins. The caller calls end when the work has ended.
-func (w *Watch) Begin(what string) (end func()) {
+// begin records that the work begins. The caller calls end when the work has ended.
+func (w *Watch) begin(what string) (end func()) {
 	if w == nil {
 		return func() {}
 	}
@@ -48,7 +48,7 @@ func (w *Watch) Begin(what string) (end func()) {
 // Reconciler returns a reconciler that tracks each call of r under the name.
 func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-		defer w.Begin(name)()
+		defer w.begin(name)()
 		return r.Reconcile(ctx, request)
 	})
 }

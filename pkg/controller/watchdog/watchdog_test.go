@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	end := w.Begin("gate-taint") // a second piece of work, which ends in time
+	end := w.begin("gate-taint") // a second piece of work, which ends in time
 	c.Step(Limit)
 	end()
 	if err := w.Check(nil); err != nil {
@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 // TestNil: with a nil Watch, work goes on as usual.
 func TestNil(t *testing.T) {
 	var w *Watch
-	w.Begin("x")()
+	w.begin("x")()
 	if _, err := w.Reconciler("x", reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })).Reconcile(t.Context(), reconcile.Request{}); err != nil {
 		t.Error(err)
 	}

@@ -27,7 +27,9 @@ import (
 
 const (
 	// bindingLag is the default of BindingLag.
-	bindingLag = 3 * time.Second
+	bindingLag = time.Second
+	// sightLag is how much later than the API server stored it the referee may see a binding, on a busy machine.
+	sightLag = 2 * time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
 	// stuckAfter is how long a pod may be pending while a node has room. It is longer than a pod's backoff in tests.
@@ -47,7 +49,7 @@ type Referee struct {
 	tiers []Tier
 	// Scheduler is the name of the scheduler whose pods are judged, ours by default.
 	Scheduler string
-	// BindingLag is how long the bindings that a scheduler decides on at one moment may take to appear, 3 s by default.
+	// BindingLag is how long the bindings that a scheduler decides on at one moment may take to appear, 1 s by default.
 	// The scheduler writes them in parallel and in any order; with at most 50 requests a second it takes seconds for
 	// many pods.
 	BindingLag time.Duration
@@ -75,7 +77,8 @@ type seenNode struct {
 type binding struct {
 	pod  *corev1.Pod
 	node string
-	at   time.Time
+	seen time.Time // when the referee saw it
+	at   time.Time // when the API server stored it, in whole seconds; seen if the pod does not say it
 	gone time.Time
 }
 
@@ -166,7 +169,13 @@ func (r *Referee) sawPod(pod *corev1.Pod, now time.Time) {
 	defer r.mu.Unlock()
 	if _, ok := r.bound[pod.UID]; !ok {
 		r.bound[pod.UID] = len(r.bindings)
-		r.bindings = append(r.bindings, binding{pod: pod, node: pod.Spec.NodeName, at: now})
+		b := binding{pod: pod, node: pod.Spec.NodeName, seen: now, at: now}
+		for _, c := range pod.Status.Conditions { // a busy referee sees bindings late, and one moment's far apart
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+				b.at = c.LastTransitionTime.Time
+			}
+		}
+		r.bindings = append(r.bindings, b)
 	}
 }
 
@@ -178,13 +187,13 @@ func (r *Referee) lostPod(uid types.UID, now time.Time) {
 	}
 }
 
-// Judge judges the bindings that are older than BindingLag. By then, the referee has seen all bindings of the same
-// moment. Judge returns the number of pods that were placed in each tier so far, and all complaints.
+// Judge judges the bindings that were seen longer ago than BindingLag and sightLag. By then, the referee has seen all
+// bindings of the same moment. Judge returns the number of pods that were placed in each tier so far, and all complaints.
 func (r *Referee) Judge() ([]int, []string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > r.BindingLag; r.judged++ {
+	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].seen) > r.BindingLag+sightLag; r.judged++ {
 		b := &r.bindings[r.judged]
 		if b.pod.Spec.SchedulerName != r.Scheduler {
 			continue
@@ -195,7 +204,7 @@ func (r *Referee) Judge() ([]int, []string) {
 		}
 		if len(complaints) > 0 {
 			r.violations = append(r.violations, complaints...)
-			r.misplaced = append(r.misplaced, Misplaced{Pod: b.pod.Name, At: b.at, Tier: placed, Why: complaints})
+			r.misplaced = append(r.misplaced, Misplaced{Pod: b.pod.Name, At: b.seen, Tier: placed, Why: complaints})
 		}
 	}
 	return slices.Clone(r.byTier), slices.Clone(r.violations)
@@ -245,12 +254,12 @@ func (r *Referee) room(b *binding, better int, burst bool) string {
 	vms, applicable := 0, false
 	for name, seen := range r.nodes {
 		// A scheduler may see the deletion of a VM a little late.
-		if !r.tiers[better].Owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Add(readyLag).Before(b.at)) {
+		if !r.tiers[better].Owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Add(readyLag).Before(b.seen)) {
 			continue
 		}
 		vms++
 		// The scheduler may not have seen a recent change of the node.
-		stable := !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag
+		stable := !seen.since.IsZero() && b.seen.Sub(seen.since) > readyLag
 		if !seen.gone.IsZero() || !stable || !allowed(b.pod, seen.node) {
 			continue
 		}
@@ -281,7 +290,7 @@ func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
 	for i := range r.bindings {
 		other := &r.bindings[i]
-		left := !other.gone.IsZero() && other.gone.Add(readyLag).Before(b.at)
+		left := !other.gone.IsZero() && other.gone.Add(readyLag).Before(b.seen)
 		if other.node != name || left || other.at.After(b.at.Add(r.BindingLag)) {
 			continue
 		}
@@ -311,7 +320,7 @@ func (r *Referee) Stuck() []string {
 		if pod.Spec.NodeName != "" || pod.Spec.SchedulerName != r.Scheduler || pod.DeletionTimestamp != nil {
 			continue
 		}
-		b := &binding{pod: pod, at: now}
+		b := &binding{pod: pod, seen: now, at: now}
 		for name, seen := range r.nodes {
 			tier := r.tierOf(name)
 			if tier < 0 || r.tiers[tier].Max == 0 || !seen.gone.IsZero() || seen.since.IsZero() || now.Sub(seen.since) < readyLag {
