@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -77,10 +78,10 @@ type Cluster struct {
 	before    content
 }
 
-const apiServer = "kube-apiserver"
+const apiServer, controllerManager = "kube-apiserver", "kube-controller-manager"
 
 // The prefixes of tokens: a random part follows.
-const adminToken, managerToken, defaultSchedulerToken = "admin", "kube-controller-manager", "kube-scheduler"
+const adminToken, managerToken, defaultSchedulerToken = "admin", controllerManager, "kube-scheduler"
 
 // Start starts a cluster. It returns when the API server is ready, all nodes of the pools are ready, and the virtual
 // node and the autoscaler of the options run. If Start returns an error, it has stopped all processes.
@@ -194,19 +195,20 @@ func (c *Cluster) stopNodes() {
 	}
 }
 
-// RestartAPIServer kills the API server, starts it again, and waits until it is ready.
+// RestartAPIServer kills the API server, starts it again, and waits until it is ready. Then it starts
+// kube-controller-manager again, so that no later test depends on how its watches came back.
 func (c *Cluster) RestartAPIServer(ctx context.Context) error {
-	for _, p := range c.processes {
-		if p.name != apiServer {
-			continue
-		}
+	for _, name := range []string{apiServer, controllerManager} {
+		p := c.processes[slices.IndexFunc(c.processes, func(p *Process) bool { return p.name == name })]
 		p.Kill()
 		if err := p.Restart(); err != nil {
 			return err
 		}
-		return c.waitForAPIServer(ctx, p)
+		if err := c.waitForAPIServer(ctx, p); err != nil {
+			return err
+		}
 	}
-	return errors.New("the cluster has no API server")
+	return nil
 }
 
 // waitForAPIServer waits until the API server reports that it is ready.
@@ -303,7 +305,7 @@ func (c *Cluster) startControllerManager() error {
 	if grace := c.options.NodeGrace; grace != 0 {
 		args = append([]string{fmt.Sprintf("--node-monitor-grace-period=%v", grace), fmt.Sprintf("--node-monitor-period=%v", grace/8)}, args...)
 	}
-	_, err := c.start("kube-controller-manager", append([]string{
+	_, err := c.start(controllerManager, append([]string{
 		"--kubeconfig=" + filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port=0", "--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + filepath.Join(c.options.Dir, "service-account.key"),
