@@ -157,7 +157,7 @@ if [ -n "$play" ]; then
     answer 9 "not seen" "when no pool can grow, a pod runs on a virtual node (40 minutes were too short)"
     answer 10 "not seen" "when the workload shrinks, its pods on virtual nodes go first"
   fi
-  say "" "$(kubectl pools dump "${report%.txt}.tar.gz" --status="$status" 2>&1 || true)"
+  say "" "$(kubectl pools -o wide --status="$status" 2>&1 || true)"
 else
   for i in "8 pods that wait make the autoscaler add VMs beside a virtual node with room" "9 when no pool can grow, a pod runs on a virtual node" "10 when the workload shrinks, its pods on virtual nodes go first"; do
     answer "${i%% *}" "not seen" "${i#* } (--play)"

@@ -46,7 +46,7 @@ func TestLess(t *testing.T) {
 		{"no-right-to-nodes", full(t).published(0), []string{"get /api/v1/nodes"}, [][]string{nil, {"explain", bare.Name}, {"explain", "deploy/web"}, {"pods"}}},
 		{"no-right-to-namespaces", growing(t, selective).published(0), []string{"get /api/v1/namespaces/default$"}, [][]string{nil, {"explain", held}, {"explain", "deploy/web"}}},
 		{"other-namespace", growing(t, selective).published(0), nil, [][]string{nil, {"explain", held}}},
-		{"no-rights", growing(t).published(0), []string{"get "}, [][]string{nil, {"explain", held}, {"pods"}, {"version"}, {"dump", "-"}}},
+		{"no-rights", growing(t).published(0), []string{"get "}, [][]string{nil, {"explain", held}, {"pods"}, {"version"}}},
 		{"no-leader", growing(t).published(3*time.Minute + 20*time.Second), nil, some},
 		{"newer", with(foreign.published(0), "poolpriority.dev/v1alpha1", "poolpriority.dev/v1beta1"), nil, some},
 		{"left-out", with(growing(t).published(0), `"held":`, `"leftOut":["53 details","5300 waits"],"held":`), nil, some},
@@ -78,7 +78,7 @@ func TestNoCluster(t *testing.T) {
 	url := gone.URL
 	gone.Close()
 	s.url = url
-	for _, args := range [][]string{nil, {"explain", held}, {"pods"}, {"version"}, {"dump"}} {
+	for _, args := range [][]string{nil, {"explain", held}, {"pods"}, {"version"}} {
 		got := s.run(args...)
 		if !strings.Contains(got, "error: the API server at 10.0.0.1:443 cannot be reached: ") || !strings.HasSuffix(got, "(exit status 2)\n") || strings.Count(got, "error") != 1 {
 			t.Errorf("%s", got)

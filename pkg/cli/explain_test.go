@@ -40,6 +40,22 @@ func sentenceOf(t *testing.T, code string) string {
 	return gate.Lookup(code).Sentence
 }
 
+// TestExplainKeepsSecrets: explain prints no values of variables, commands or annotations of others, so that its output
+// can be sent with a bug report.
+func TestExplainKeepsSecrets(t *testing.T) {
+	const secret = "hunter2"
+	s := newServer(t, growing(t).published(0), pod(held, time.Minute, reported(time.Minute, sentenceOf(t, "PoolGrowing")), func(p *corev1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.Env, c.Command, c.Args = []corev1.EnvVar{{Name: "PASSWORD", Value: secret}}, []string{secret}, []string{"--password=" + secret}
+		p.Annotations["example.com/token"] = secret
+	}))
+	for _, format := range outputs {
+		if out := s.run("explain", held, "-o", format); strings.Contains(out, secret) || !strings.Contains(out, held) {
+			t.Error(out)
+		}
+	}
+}
+
 func claims(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
