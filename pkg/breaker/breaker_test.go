@@ -107,22 +107,6 @@ func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 	s.at(time.Hour - time.Second).is(Open) // the pod is gone
 }
 
-// TestSuccessBetween: a refusal no longer counts once a pod that was bound later has started.
-func TestSuccessBetween(t *testing.T) {
-	s := newScript(t)
-	s.refuse(s.bound("ns/web/1"), refusal.PoolError)
-	s.at(10 * time.Second).start(s.bound("ns/web/2"))
-	s.at(20*time.Second).refuse(s.bound("ns/web/3"), refusal.PoolError)
-	s.is(Open)
-
-	s = newScript(t)
-	early := s.bound("ns/web/1")
-	s.at(10*time.Second).refuse(s.bound("ns/web/2"), refusal.PoolError)
-	s.at(20 * time.Second).start(early) // bound before the refused pods, so the start does not cancel their refusals
-	s.at(21*time.Second).refuse(s.bound("ns/web/3"), refusal.PoolError)
-	s.is(Refusing)
-}
-
 // TestBackOff follows a pool whose provider refuses pods for a while. Each failed trial doubles the backoff, and a
 // trial that starts opens the pool.
 func TestBackOff(t *testing.T) {
@@ -356,55 +340,6 @@ func TestSeenLater(t *testing.T) {
 	s.refuse(b, refusal.NeitherError)
 	if j := s.is(Refusing); j.Failed != 2 {
 		t.Errorf("it is %+v", j)
-	}
-}
-
-// TestHandedOn: the next leader's Breaker continues from the state of the previous one, and counts no failure twice.
-func TestHandedOn(t *testing.T) {
-	s := newScript(t)
-	if m := s.Memory(); !m.IsZero() {
-		t.Errorf("at first it remembers %+v", m)
-	}
-	running := s.bound("ns/web/0")
-	s.at(5 * time.Second).start(running)
-	if m := s.Memory(); m.State != "" || len(m.Failures) > 0 || !m.Accepted.Equal(begin) {
-		t.Errorf("while all is well it remembers %+v, want what changes seldom", m)
-	}
-	s.at(10*time.Second).refuse(s.bound("ns/web/1"), refusal.PoolError)
-	s.refuse(s.bound("ns/odd/1"), refusal.PodError)
-	s.hand()
-	if j := s.is(Open); j.Failed != 1 || len(j.Templates) != 1 || !j.Templates["odd"].Until.Equal(s.now.Add(24*time.Hour)) {
-		t.Errorf("it is %+v", j)
-	}
-	s.refuse(s.bound("ns/web/2"), refusal.PoolError)
-	before := s.is(Refusing)
-	s.hand()
-	if j := s.is(Refusing); !j.Until.Equal(before.Until) || !j.Since.Equal(before.Since) || j.Message != before.Message {
-		t.Errorf("it is %+v, want %+v", j, before)
-	}
-	s.at(before.Until.Sub(begin)).is(HalfOpen)
-	s.hand()
-	probe := s.bound("ns/web/3")
-	s.hand()
-	s.is(HalfOpen)
-	s.refuse(probe, refusal.PoolError)
-	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(2 * time.Minute)) {
-		t.Errorf("it rests until %v, want twice as long", j.Until)
-	}
-	s.hand()
-	s.at(s.until.Sub(begin)).is(HalfOpen)
-	probe = s.bound("ns/web/4")
-	s.hand()
-	s.start(probe)
-	s.hand()
-	s.is(Open)
-
-	late := newScript(t)
-	late.bound("ns/web/1")
-	late.at(15 * time.Minute).is(Open)
-	late.hand()
-	if j := late.is(Open); j.Failed != 1 || late.slow["ns/web"].Times != 1 {
-		t.Errorf("it is %+v, slow %v", j, late.slow)
 	}
 }
 

@@ -242,18 +242,25 @@ func (e *explainer) addHolderChanges() {
 	if len(unknown) > 0 {
 		e.change(Change{When: "it becomes known whether " + list(unknown) + " can grow"})
 	}
+	creditEnds := e.published.view.CreditEnds(e.request, e.published.pools, e.now)
 	for i, v := range e.Pools {
 		for k := range v.Groups {
 			g := &v.Groups[k]
-			by := e.graceOf(i, k, g)
+			by, byCredit := e.graceOf(i, k, g), g.Until.Equal(creditEnds)
 			switch {
 			case v.Verdict != verdictHolds || !g.Holds:
+				continue
 			case by == declineGrace && e.published.view.Capacity.Pools[i].Groups[k].ByEvent:
-				e.change(Change{When: "Karpenter writes that it cannot place the pod", By: by}, Change{At: g.Until})
-			case !g.Until.IsZero():
-				e.change(Change{At: g.Until, By: by})
-			case by == declineGrace:
+				e.change(Change{When: "Karpenter writes that it cannot place the pod", By: by})
+				by = ""
+			case by == declineGrace && (byCredit || g.Until.IsZero()):
 				e.change(Change{When: "the autoscaler has had time to add a node for the pod, and added none", By: by})
+			}
+			if byCredit {
+				by = "credit"
+			}
+			if !g.Until.IsZero() {
+				e.change(Change{At: g.Until, By: by})
 			}
 		}
 	}

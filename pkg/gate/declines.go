@@ -5,17 +5,23 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const (
 	// TrialAfter is the age at which one pod, the trial, tests a decline again. The gate ignores the old decline for
 	// the trial, and holds the trial until the node group declines the trial itself. If the trial is neither declined,
-	// bound nor deleted within TrialLimit, the next pod with the same key becomes the trial.
-	TrialAfter, TrialLimit = 5 * time.Minute, 10 * time.Minute
+	// bound nor deleted within TrialLimit, the next pod with the same key becomes the trial. A trial also tests whether
+	// groups for which pods have no credit serve pods again.
+	TrialAfter, TrialLimit = 5 * time.Minute, 20 * time.Minute
+	// creditMemory is how long a pod's lack of credit holds for other pods with its key, if nothing changes.
+	creditMemory = time.Hour
 	// maxKeys is the maximum number of keys in Declines.
 	maxKeys = 5000
 )
@@ -24,7 +30,7 @@ const (
 // pods with the same key alike. Declines is safe for concurrent use.
 type Declines struct {
 	mu     sync.Mutex
-	byKey  map[string]*keyDeclines
+	byKey  map[string]*keyDeclines    // by KeyDigest
 	trials map[types.UID]*keyDeclines // current and former trials that are neither bound nor deleted
 }
 
@@ -54,11 +60,12 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	if key == "" {
 		return false
 	}
+	key = KeyDigest(key)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	fresh := false
 	for i := range d.Regular {
-		for _, group := range d.Regular[i].Declined {
+		for _, name := range d.Regular[i].Declined {
 			known := k.byKey[key]
 			if known == nil {
 				if len(k.byKey) >= maxKeys {
@@ -68,7 +75,6 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 				known = &keyDeclines{declined: map[string]time.Time{}}
 				k.byKey[key] = known
 			}
-			name := DeclineKey(i, group)
 			if at, ok := known.declined[name]; !ok || now.Sub(at) > TrialAfter {
 				fresh = true
 			}
@@ -86,7 +92,7 @@ func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := k.byKey[key]
+	known := k.byKey[KeyDigest(key)]
 	if known == nil {
 		return nil
 	}
@@ -157,9 +163,34 @@ func (k *Declines) Remembered(n int) map[string]Decline {
 	declines := make(map[string]Decline, len(keys))
 	for _, key := range keys {
 		known := k.byKey[key]
-		declines[KeyDigest(key)] = Decline{Groups: maps.Clone(known.declined), Trial: known.trial, TrialSince: known.trialSince}
+		declines[key] = Decline{Groups: maps.Clone(known.declined), Trial: known.trial, TrialSince: known.trialSince}
 	}
 	return declines
+}
+
+// Restore takes over which pods have no credit left from what the last leader published (Remembered).
+func (k *Declines) Restore(published map[string]Decline) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, d := range published {
+		credits := maps.Clone(d.Groups)
+		maps.DeleteFunc(credits, func(name string, _ time.Time) bool { return !strings.HasPrefix(name, creditPrefix) })
+		if len(credits) > 0 && k.byKey[key] == nil && len(k.byKey) < maxKeys {
+			k.byKey[key] = &keyDeclines{declined: credits}
+		}
+	}
+}
+
+// HasNoCredit reports whether any pods have no credit left for the group of the pool at the time now.
+func (k *Declines) HasNoCredit(pool string, g *nodegroups.Group, now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, known := range k.byKey {
+		if at, ok := known.declined[creditKey(pool, g.Name)]; ok && lacksCredit(g, at, now) && !g.Served.At.After(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // KeyDigest returns a short hash of an AutoscalerKey, or "" for an empty key.

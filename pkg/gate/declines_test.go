@@ -10,7 +10,7 @@ import (
 func TestManyKinds(t *testing.T) {
 	k := NewDeclines()
 	now := time.Now()
-	d := &Decision{Regular: []Verdict{{Open: true, Declined: []string{"a"}}}}
+	d := &Decision{Regular: []Verdict{{Open: true, Declined: []string{DeclineKey(0, "a")}}}}
 	for i := range 2*maxKeys + 1 {
 		if !k.Learn(fmt.Sprint(i), d, now) || len(k.byKey) > maxKeys {
 			t.Fatalf("kind %d: %d are remembered", i, len(k.byKey))

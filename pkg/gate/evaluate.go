@@ -76,6 +76,8 @@ type evaluation struct {
 	// clock is when the pod began to wait for a scale-up. changed is when a node group that fits the pod last changed. The
 	// method clocks computes them.
 	clock, changed time.Time
+	// credit is when the pod has no credit left (Rule.creditEnds).
+	credit time.Time
 	// earlier combines the verdicts of all regular pools with the verdict of the pod's Wait.
 	earlier Verdict
 }
@@ -83,6 +85,7 @@ type evaluation struct {
 func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
 	e := &evaluation{Rule: r, req: req, a: a, view: view, now: now}
 	e.clock, e.changed = r.clocks(req, a, view)
+	e.credit = r.creditEnds(req, a, view, now)
 	return e
 }
 

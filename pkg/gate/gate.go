@@ -25,6 +25,8 @@ type Rule struct {
 	Pools pool.List
 	// UnknownGrace is how long an Unknown node group keeps the gate closed.
 	UnknownGrace time.Duration
+	// StaleAfter is the age at which an autoscaler's status becomes Unknown.
+	StaleAfter time.Duration
 	// NewPodDelay is the minimum age of the pods that the autoscaler considers. A pod's DelayAnnotation can raise it.
 	NewPodDelay time.Duration
 	// HoldLimit is the longest time that a pod is held. The time starts at NoRoomSince. 0 means no limit.
@@ -39,7 +41,7 @@ type Rule struct {
 func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	c := &args.Capacity
 	return Rule{
-		Pools: pools, UnknownGrace: c.UnknownGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
+		Pools: pools, UnknownGrace: c.UnknownGrace.Duration, StaleAfter: c.StaleAfter.Duration, NewPodDelay: c.NewPodDelay.Duration,
 		HoldLimit: c.HoldLimit.Duration, Observe: args.Mode == configv1.ModeObserve,
 	}
 }
@@ -85,9 +87,8 @@ type Request struct {
 	IgnoredUntil time.Time
 	// Overflow is set if Rule.Overflow found, for the view of the decision, that upcoming nodes have no room for the pod.
 	Overflow bool
-	// Declined returns when each node group last declined a pod with the request's AutoscalerKey. The map's keys are
-	// DeclineKeys. The gate calls Declined only for node groups that can grow. nil means that no node group has
-	// declined such a pod.
+	// Declined returns when each node group last declined a pod with the request's AutoscalerKey, and when such a pod
+	// last ran out of credit. The map's keys are DeclineKeys and creditKeys. nil means that neither has happened.
 	Declined func() map[string]time.Time
 	// RefusedAt returns when Karpenter wrote that it cannot place the pod; zero if it did not. The gate calls RefusedAt
 	// only for node groups with ByEvent. nil means that the gate does not read events.
@@ -128,9 +129,14 @@ func PlainPod() *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "plain"}}}}
 }
 
-// AutoscalerKey returns the alike.Autoscaler key of the request's pod.
+// AutoscalerKey returns the alike.Autoscaler key of the request's pod. With tenants, what one namespace's pods teach
+// holds for that namespace only.
 func (req *Request) AutoscalerKey() string {
-	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected, req.Tenant)
+	var tenant any
+	if req.Tenant != nil {
+		tenant = []any{req.Tenant, req.Pod.Namespace}
+	}
+	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected, tenant)
 }
 
 // Wait keeps the gate closed for a pod that may fit into an earlier pool after other pods have terminated.
@@ -164,8 +170,9 @@ type Verdict struct {
 	// Closes is the reason that a closed gate gets from this regular pool or node group; nil if the pool or group does
 	// not keep gates closed.
 	Closes *nodegroups.Reason
-	// Declined lists the node groups of a regular pool that declined this pod. It leaves out groups whose verdict is
-	// open only because they declined another pod (Request.Declined).
+	// Declined has the DeclineKeys of a regular pool's node groups that declined this pod, and the creditKeys of those for
+	// which the pod has no credit left. It leaves out groups whose verdict is open only because of another pod
+	// (Request.Declined).
 	Declined []string
 	// Trial is not nil if the gate is open for one pod of the scope only, to test whether the pool's provider accepts
 	// such pods again.

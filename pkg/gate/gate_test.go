@@ -30,6 +30,17 @@ func declining(grace time.Duration) configv1.Capacity {
 	return configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: grace}}
 }
 
+// With lasting as its staleAfter, a rule gives pods so much credit that it does not end. Only TestCredit gives less.
+const lasting = 1000 * time.Hour
+
+// untilBut returns when the verdict changes, except by the end of the credit.
+func untilBut(v *Verdict) time.Time {
+	if v.Until.After(now.Add(lasting / 2)) {
+		return time.Time{}
+	}
+	return v.Until
+}
+
 // rule returns a Rule for the pools user, system and aci, with an unknownGrace of 15 minutes and a declineGrace of 5
 // minutes. template is the nodeTemplate of user.
 func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
@@ -40,7 +51,7 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MakeRoom: configv1.MakeRoom{BelowPriority: new(int32)}}},
 	}, Orders: []configv1.NamedOrder{{Name: "vms", Pools: []string{"system"}}, {Name: "all", Pools: []string{"system", "aci"}}}})
 	must.NoError(t, err)
-	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, StaleAfter: lasting}
 }
 
 // in returns a pool with one node group, which has been in the state for the given time and has never been active.
@@ -202,7 +213,7 @@ func TestDecide(t *testing.T) {
 			if tc.wantUntil > 0 {
 				wantUntil = now.Add(tc.wantUntil)
 			}
-			if !got.Until.Equal(wantUntil) {
+			if !untilBut(&got).Equal(wantUntil) {
 				t.Errorf("Until = %v, want %v", got.Until, wantUntil)
 			}
 			if tc.wantUntil > 0 && !tc.wantOpen && len(tc.annotations) == 0 {
@@ -415,39 +426,42 @@ func TestAsksForBurst(t *testing.T) {
 	}
 }
 
-func TestWaitLimitAndBudget(t *testing.T) {
-	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(time.Hour), Pools: []configv1.Pool{
+// TestWaitLimitAndHoldLimit: no pod is held for longer by earlier pools. A budget may hold it for longer.
+func TestWaitLimitAndHoldLimit(t *testing.T) {
+	const minute = time.Minute
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(2 * time.Hour), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
-		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: time.Minute}}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: minute}}},
 	}})
 	must.NoError(t, err)
-	r := &Rule{Pools: pools}
+	r := &Rule{Pools: pools, UnknownGrace: 2 * time.Hour, StaleAfter: lasting, HoldLimit: time.Hour}
 	canGrow, full := in(nodegroups.CanGrow, 0), in(nodegroups.Full, 0)
 	for _, tc := range []struct {
-		name       string
-		user       nodegroups.Pool
-		unschedFor time.Duration
-		burstPods  []int
-		wantOpen   bool
-		wantCode   string
-		wantUntil  time.Duration
+		name                  string
+		user                  nodegroups.Pool
+		unschedFor, noRoomFor time.Duration // 0: not known
+		burst                 []aci.Use
+		wantOpen              bool
+		wantCode              string
+		wantUntil             time.Duration
 	}{
-		{"within the limit", canGrow, 40 * time.Second, []int{0, 0}, false, "PoolCanGrow", 20 * time.Second},
-		{"at the limit", canGrow, time.Minute, []int{0, 0}, true, "WaitLimit", 0},
-		{"not known to be unschedulable", canGrow, 0, []int{0, 0}, false, "PoolCanGrow", 0},
-		{"budget left", full, 0, []int{0, 9}, true, "Open", 0},
-		{"budget spent", full, 0, []int{0, 10}, false, "BudgetSpent", 0},
-		{"budget overspent by others", full, 0, []int{0, 12}, false, "BudgetSpent", 0},
-		{"budget spent, and the pod has waited", canGrow, time.Hour, []int{0, 10}, false, "BudgetSpent", 0},
-		{"budget not looked at", full, 0, nil, true, "Open", 0},
+		{"within waitLimit", canGrow, 40 * time.Second, 0, nil, false, "PoolCanGrow", 20 * time.Second},
+		{"at waitLimit", canGrow, minute, 0, nil, true, "WaitLimit", 0},
+		{"not known to be unschedulable", canGrow, 0, 0, nil, false, "PoolCanGrow", 0},
+		{"within holdLimit", canGrow, 0, 59 * minute, nil, false, "PoolCanGrow", minute},
+		{"at holdLimit", canGrow, 0, time.Hour, nil, true, "HoldLimit", 0},
+		{"a pool that grows for others all the time", in(nodegroups.Growing, 0), 0, time.Hour, nil, true, "HoldLimit", 0},
+		{"an autoscaler that comes and goes", in(nodegroups.Unknown, 0), 0, time.Hour, nil, true, "HoldLimit", 0},
+		{"budget spent, and the pod has waited", canGrow, time.Hour, time.Hour, []aci.Use{{}, {Pods: 10}}, false, "BudgetSpent", 0},
+		{"budget not looked at", full, 0, 0, nil, true, "Open", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			request := Request{Pod: &corev1.Pod{}}
-			for _, n := range tc.burstPods {
-				request.Burst = append(request.Burst, aci.Use{Pods: n})
-			}
+			request := Request{Pod: &corev1.Pod{}, Burst: tc.burst}
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)
+			}
+			if tc.noRoomFor > 0 {
+				request.NoRoomSince = ago(tc.noRoomFor)
 			}
 			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, {}}}, now).Burst[1]
 			var until time.Time
@@ -560,44 +574,6 @@ func TestObserve(t *testing.T) {
 			}
 			if decision.Opens() == tc.wantObserved {
 				t.Errorf("Opens() = %v", decision.Opens())
-			}
-		})
-	}
-}
-
-// TestHoldLimit: no pod is held for ever.
-func TestHoldLimit(t *testing.T) {
-	const hour = time.Hour
-	for _, tc := range []struct {
-		name     string
-		user     nodegroups.Pool
-		heldFor  time.Duration
-		wantOpen bool
-		until    time.Duration // from now; 0: never
-	}{
-		{"a pool that could grow and does not", in(nodegroups.CanGrow, 0), 59 * time.Minute, false, time.Minute},
-		{"for an hour", in(nodegroups.CanGrow, 0), hour, true, 0},
-		{"a pool that grows for others all the time", in(nodegroups.Growing, 0), hour, true, 0},
-		{"an autoscaler that comes and goes", in(nodegroups.Unknown, 0), hour, true, 0},
-		{"not known to be unschedulable", in(nodegroups.CanGrow, 0), 0, false, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := rule(t, nil)
-			r.HoldLimit = hour
-			request := Request{Pod: &corev1.Pod{}}
-			if tc.heldFor > 0 {
-				request.NoRoomSince = ago(tc.heldFor)
-			}
-			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, in(nodegroups.Full, 0), {}}}, now).Burst[2]
-			if got.Open != tc.wantOpen || got.Open && got.Reason.Code != "HoldLimit" {
-				t.Errorf("Decide() = %+v, want open %v", got, tc.wantOpen)
-			}
-			var until time.Time
-			if tc.until > 0 {
-				until = now.Add(tc.until)
-			}
-			if tc.user.State != nodegroups.Unknown && !got.Until.Equal(until) {
-				t.Errorf("Until = %v, want %v", got.Until, until)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,6 +89,44 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), changed
 }
 
+// creditEnds returns when the pod has no credit left; zero while its credit does not run, because it does not want room.
+// Credit bounds the time for which all the states of the node groups that fit the pod may hold it. It starts when the pod
+// wants room, autoscalers see it, and a scheduler knows the groups. Each group's first scale-up since then, and each
+// service (nodegroups.Service) of such a pod by a node that is younger than the wait, start it anew. Nothing else does.
+func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, now time.Time) time.Time {
+	if req.NoRoomSince.IsZero() {
+		return time.Time{}
+	}
+	wants := latest(req.NoRoomSince, latest(req.IgnoredUntil, r.seenFrom(req.Pod)))
+	start, lasts := wants, time.Duration(0)
+	for i := range a.applicable {
+		graces := &r.Pools.At(i).Graces
+		for k := range a.applicable[i] {
+			if !a.applicable[i][k].none() {
+				continue
+			}
+			g := &view.Pools[i].Groups[k]
+			lasts = max(lasts, max(graces.Provision, r.StaleAfter+r.UnknownGrace, g.MinWait)+graces.Decline)
+			start = latest(start, g.Known)
+			if first := slices.IndexFunc(g.Orders, wants.Before); first >= 0 && now.Sub(wants) < nodegroups.OrdersFor { // else, it may not be the first
+				start = latest(start, g.Orders[first])
+			}
+			if g.Served.Made.After(wants) && a.served(g) {
+				start = latest(start, g.Served.At)
+			}
+		}
+	}
+	return start.Add(lasts)
+}
+
+// CreditEnds returns when the pod of the request has no credit left; zero while its credit does not run.
+func (r *Rule) CreditEnds(req Request, view *nodegroups.View, now time.Time) time.Time {
+	return r.creditEnds(&req, r.Assess(req, view), view, now)
+}
+
+// served reports whether the pod could have used the node of the group's last service.
+func (a *Assessment) served(g *nodegroups.Group) bool { return beyond(a.requests, g.Served.Room) == "" }
+
 // seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
 	delay := max(r.NewPodDelay, OwnDelay(pod))
@@ -170,7 +209,7 @@ func (v *Verdict) weight() int {
 		return 4
 	case v.Holds():
 		return 3
-	case v.Reason.Code == reasonDeclined.Code:
+	case v.Reason.Code == reasonDeclined.Code, v.Reason.Code == reasonNoCredit.Code:
 		return 2
 	case !IsNotApplicable(v.Reason):
 		return 1
@@ -189,6 +228,26 @@ func (e *evaluation) group(i, k int) Verdict {
 		// If a group is Full because of a backoff, it can grow again after the backoff. Until does not include that
 		// time, because the change cannot open a gate.
 		return Verdict{Open: true, Reason: g.Reason}
+	case e.learntNoCredit(i, g):
+		return opened(reasonNoCredit, g.Name)
+	case !e.credit.IsZero() && !e.now.Before(e.credit):
+		v := opened(reasonNoCredit, g.Name)
+		if !IsExpendable(e.req.Pod) {
+			v.Declined = []string{creditKey(e.Pools.At(i).Name, g.Name)}
+		}
+		return v
+	}
+	v := e.holds(i, k)
+	if v.Holds() {
+		v.Until = nodegroups.Earliest(v.Until, e.credit)
+	}
+	return v
+}
+
+// holds returns the verdict for a group that is not full and for which the pod has credit.
+func (e *evaluation) holds(i, k int) Verdict {
+	g := &e.view.Pools[i].Groups[k]
+	switch {
 	case g.State == nodegroups.Growing:
 		return Verdict{Reason: g.Reason, Closes: &ReasonGrowing, Until: g.Until}
 	case g.State == nodegroups.CanGrow:
@@ -201,6 +260,22 @@ func (e *evaluation) group(i, k int) Verdict {
 		return opened(reasonUnknownLong, g.Reason.Sentence)
 	}
 	return Verdict{Reason: g.Reason, Closes: &ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
+}
+
+// learntNoCredit reports whether another pod with the pod's AutoscalerKey has run out of credit for the group, less than
+// creditMemory ago. Since then, the group has not served such a pod, and its limits and templates are the same.
+func (e *evaluation) learntNoCredit(i int, g *nodegroups.Group) bool {
+	if e.req.Declined == nil {
+		return false
+	}
+	at, ok := e.req.Declined()[creditKey(e.Pools.At(i).Name, g.Name)]
+	return ok && lacksCredit(g, at, e.now) && !(g.Served.At.After(at) && e.a.served(g))
+}
+
+// lacksCredit reports whether a pod's lack of credit for the group at the time at counts for others at the time now,
+// unless the group has served such a pod since.
+func lacksCredit(g *nodegroups.Group, at, now time.Time) bool {
+	return now.Sub(at) < creditMemory && !g.LastSpecified.After(at)
 }
 
 // growth returns the verdict for a group in state CanGrow. The verdict is open if the pod exceeds the group's remaining
@@ -255,7 +330,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	}
 	v := opened(reasonDeclined, g.Name)
 	if !g.ByEvent && !g.Foreign {
-		v.Declined = []string{g.Name}
+		v.Declined = []string{DeclineKey(i, g.Name)}
 	}
 	return v
 }
@@ -273,6 +348,12 @@ func opened(reason nodegroups.Reason, detail string) Verdict {
 
 // DeclineKey returns a key for a node group: the index of the group's pool and the name of the group.
 func DeclineKey(pool int, group string) string { return fmt.Sprintf("%d/%s", pool, group) }
+
+// creditKey returns a key for the credit that pods have for a node group. Unlike a DeclineKey, it has the pool's name, so
+// that it stays valid for the next leader.
+func creditKey(pool, group string) string { return creditPrefix + pool + "/" + group }
+
+const creditPrefix = "credit:"
 
 // beyond describes the first request, sorted by resource name, that exceeds the group's remaining limits. It returns ""
 // if there is none.

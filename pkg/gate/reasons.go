@@ -110,6 +110,7 @@ var (
 
 	reasonNotApplicable = define(OfPool, "NotApplicable", "the pool's nodes cannot run the pod", "")
 	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
+	reasonNoCredit      = define(OfPool, "NoCredit", "the pool counts as full, because its nodes have not served pods like this one for too long", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
 	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool counts as full, because its capacity has been unknown for unknownGrace", "")
 	reasonNoGroups      = define(OfPool, "NoGroups", "the scheduler has no data about the pool yet", "")

@@ -194,21 +194,3 @@ func TestKinds(t *testing.T) {
 	w.check("yet another probe", "1", false)
 	w.check("beside that one", "1", true)
 }
-
-// TestTouchedKinds: when a node group changes, its declines no longer count.
-func TestTouchedKinds(t *testing.T) {
-	w := newKindsWorld(t)
-	w.check("first", "1", false)
-	w.step(time.Minute)
-	w.check("second", "1", true)
-	w.held.Remove("first")
-	w.clock.Step(time.Second)
-	w.view.Pools[0].Groups[0].LastChanged = w.clock.Now()
-	w.check("third", "1", false)
-	w.step(time.Minute)
-	w.check("fourth", "1", true)
-
-	// The declines of one group do not count for another group.
-	w.view.Pools[0].Groups[0].Name = "b"
-	w.check("fifth", "1", false)
-}

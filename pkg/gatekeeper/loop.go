@@ -153,7 +153,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	facts := make([]nodegroups.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: p.Graces.Provision}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, Served: g.usage.Served, ProvisionGrace: p.Graces.Provision}
 		if i < g.config.Pools.Regular() {
 			facts[i].Source = g.sources.Of(i)
 		} else {
@@ -169,7 +169,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.loop.problems.Look(g.sources, g.override, view, byPool, g.returns.Load().problem, now)
+	g.loop.problems.Look(g.sources, g.override, g.declines, view, byPool, g.returns.Load().problem, now)
 }
 
 // reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget

@@ -70,6 +70,9 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		g.returns.Store(&returns{pauses: last.Memory.Returns})
+		if last.View != nil {
+			g.declines.Restore(last.View.Declines)
+		}
 		for _, pod := range pods {
 			g.held.Restore(pod.UID, last.Memory.Unschedulable[pod.UID], last.Memory.Ignored[pod.UID])
 		}

@@ -9,6 +9,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 )
 
+// Group.Orders has times of the last OrdersFor, at most one for each orderInterval.
+const OrdersFor, orderInterval = time.Hour, time.Minute
+
 // Facts are the inputs to the view of one pool.
 type Facts struct {
 	// Nodes are the pool's existing nodes.
@@ -20,6 +23,8 @@ type Facts struct {
 	// Template returns the configured node template of the named node group, or nil if none is configured. The function
 	// may itself be nil.
 	Template func(group string) *corev1.Node
+	// Served returns the Room of a node that took a pod older than the node (Service), or nil if the node took none.
+	Served func(node *corev1.Node) corev1.ResourceList
 	// ProvisionGrace is how long after its creation a node that is not usable yet counts as starting.
 	ProvisionGrace time.Duration
 }
@@ -108,8 +113,14 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 	g.Settled = settled(g.State, g.Reason.Code)
 	g.startWith(set)
 	for _, node := range j.Members {
-		if made := node.CreationTimestamp.Time; made.After(g.Newest) {
+		made := node.CreationTimestamp.Time
+		if made.After(g.Newest) {
 			g.Newest = made
+		}
+		if facts.Served != nil && made.After(g.Served.Made) {
+			if room := facts.Served(node); room != nil {
+				g.Served = Service{Made: made, At: now, Room: room}
+			}
 		}
 		if since := readySince(node); !set.isStarting(node) && since.After(g.LastReady) {
 			g.LastReady = since
@@ -123,12 +134,15 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 	if len(j.Members) == 0 {
 		g.NodeTemplates = j.Seen
 	}
-	g.Since, g.LastChanged, g.LastArrival = now, now, now
+	g.Since, g.LastChanged, g.LastSpecified, g.Known, g.LastArrival = now, now, now, now, now
 	if g.State != Unknown {
 		g.LastActivity = now
 	}
 	if old != nil {
 		g.follow(old, now)
+	}
+	if n := len(g.Orders); g.LastScaleUp.After(now.Add(-OrdersFor)) && (n == 0 || g.LastScaleUp.Sub(g.Orders[n-1]) >= orderInterval) {
+		g.Orders = append(g.Orders, g.LastScaleUp)
 	}
 	if g.LastScaleUp.After(g.LastActivity) {
 		g.LastActivity = g.LastScaleUp
@@ -150,7 +164,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 		g.Since = old.Since
 	}
 	if g.State == Unknown {
-		g.Settled = old.Settled
+		g.Settled, g.Limits = old.Settled, old.Limits
 	}
 	if g.Usable <= old.Usable && !g.LastReady.After(old.LastReady) && !old.LastArrival.IsZero() {
 		g.LastArrival = old.LastArrival
@@ -162,7 +176,19 @@ func (g *Group) follow(old *Group, now time.Time) {
 	} else {
 		g.LastActivity = now
 	}
-	if g.Version == old.Version && slices.EqualFunc(g.NodeTemplates, old.NodeTemplates, func(a, b NodeTemplate) bool { return a.key() == b.key() }) {
-		g.LastChanged = old.LastChanged
+	if slices.EqualFunc(g.NodeTemplates, old.NodeTemplates, func(a, b NodeTemplate) bool { return a.key() == b.key() }) {
+		if g.Version == old.Version {
+			g.LastChanged = old.LastChanged
+		}
+		if g.Limits == old.Limits && !old.LastSpecified.IsZero() {
+			g.LastSpecified = old.LastSpecified
+		}
+	}
+	if !old.Known.IsZero() {
+		g.Known = old.Known
+	}
+	g.Orders = slices.DeleteFunc(slices.Clone(old.Orders), func(at time.Time) bool { return now.Sub(at) > OrdersFor })
+	if !g.Served.Made.After(old.Served.Made) {
+		g.Served = old.Served
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -218,6 +220,60 @@ func TestFollow(t *testing.T) {
 				t.Errorf("%s: %s at %v, want now: %v", tc.name, what, c.at, c.now)
 			}
 		}
+	}
+}
+
+// TestCreditFacts: the facts about a group that start its credit anew, in looks half a minute apart. An unknown group and a
+// node that took nothing change none of them.
+func TestCreditFacts(t *testing.T) {
+	const half = 30 * time.Second
+	at := func(look int) time.Time { return now.Add(time.Duration(look) * half) }
+	is := GroupStatus{Name: "g", State: CanGrow, Limits: "3", Seen: []NodeTemplate{{}}}
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	took := map[*corev1.Node]bool{}
+	var made []*corev1.Node
+	for range 3 {
+		made = append(made, node(time.Duration(3-len(made))*time.Minute, corev1.ConditionTrue))
+		made[len(made)-1].Labels = nil
+	}
+	view := &View{Pools: make([]Pool, 1)}
+	for look, change := range []func(){
+		func() {},
+		func() { is.LastScaleUp, is.Version = at(1), "an order" },
+		func() { is.LastScaleUp, is.Members = at(2), made[1:2] },
+		func() { is.LastScaleUp, took[made[1]] = at(3), true },
+		func() { is.Members, took[made[0]] = made[:2], true }, // the older node of the two
+		func() { is.State, is.Limits, is.Members = Unknown, "", made },
+		func() { is.State, is.Limits, took[made[2]] = CanGrow, "4", true },
+		func() { is.Members, is.Seen = nil, []NodeTemplate{{Labels: map[string]string{"a": "b"}}} },
+	} {
+		change()
+		view = Build([]Facts{{Source: groups{is}, ProvisionGrace: time.Hour, Served: func(node *corev1.Node) corev1.ResourceList {
+			if took[node] {
+				return room
+			}
+			return nil
+		}}}, view, at(look))
+		g := view.Pools[0].Groups[0]
+		want := Group{Known: at(0), LastSpecified: at(0)}
+		if look >= 1 {
+			want.Orders = []time.Time{at(1)}
+		}
+		if look >= 3 { // a minute later
+			want.Orders = append(want.Orders, at(3))
+			want.Served = Service{Made: made[1].CreationTimestamp.Time, At: at(3), Room: room}
+		}
+		if look >= 6 {
+			want.Served, want.LastSpecified = Service{Made: made[2].CreationTimestamp.Time, At: at(6), Room: room}, at(look)
+		}
+		got := Group{Known: g.Known, LastSpecified: g.LastSpecified, Orders: g.Orders, Served: g.Served}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Group{}, "GroupStatus")); diff != "" {
+			t.Errorf("look %d (-want,+got):\n%s", look, diff)
+		}
+	}
+	view = Build([]Facts{{Source: groups{is}}}, view, at(1).Add(OrdersFor+time.Second))
+	if orders := view.Pools[0].Groups[0].Orders; len(orders) != 1 || !orders[0].Equal(at(3)) {
+		t.Errorf("after an hour, the orders at %v are known", orders)
 	}
 }
 

@@ -87,6 +87,8 @@ type GroupStatus struct {
 	// Version changes when the number of ordered nodes changes, when the limits change, and when another autoscaler
 	// process takes over. A pod that the group declined before the change no longer counts as declined.
 	Version string `json:"-"`
+	// Limits changes when the group's limits or, if the source knows it, the template of its nodes change.
+	Limits string `json:"limits,omitempty"`
 	// Remaining is the amount of each resource that a CanGrow group may still order; nil if the limits are unknown or
 	// there are none. The group cannot grow for a pod whose request for a resource exceeds Remaining.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
@@ -154,6 +156,14 @@ type Group struct {
 	LastActivity time.Time `json:"moved,omitzero"`
 	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`
+	// LastSpecified is when the group's Limits or its node templates last changed.
+	LastSpecified time.Time `json:"specified,omitzero"`
+	// Known is when a scheduler that knew nothing of the group first saw it.
+	Known time.Time `json:"known,omitzero"`
+	// Orders are the times of the group's scale-ups in the last OrdersFor, at most one for each minute.
+	Orders []time.Time `json:"orders,omitempty"`
+	// Served is the last service of the group; empty if there was none.
+	Served Service `json:"served,omitzero"`
 	// Nodes is the number of the group's nodes. Starting is the number of nodes that are not usable yet, are not being
 	// removed, and are younger than the provisionGrace.
 	Nodes    int `json:"nodes"`
@@ -173,6 +183,16 @@ type Group struct {
 	// Settled is the last state other than Unknown that the source returned, followed by the code of the state's
 	// reason.
 	Settled string `json:"settled,omitempty"`
+}
+
+// Service shows that a group's new nodes take waiting pods. A pod that was older than the node was bound to it. The pod
+// may be any scheduler's, but no DaemonSet's and no static pod.
+type Service struct {
+	// Made is the creation time of the node, and At is when the service was first seen.
+	Made time.Time `json:"made,omitzero"`
+	At   time.Time `json:"at,omitzero"`
+	// Room is the CPU and the memory that the node has without pods other than DaemonSets'.
+	Room corev1.ResourceList `json:"room,omitempty"`
 }
 
 // Pool is a pool in the view. It combines the pool's status from the source with facts about the pool's nodes.

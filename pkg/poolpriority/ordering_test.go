@@ -1,7 +1,6 @@
 package poolpriority
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,11 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out
@@ -91,30 +88,6 @@ func TestSchedulerIsBehind(t *testing.T) {
 	known(3, 0, time.Minute)
 	if node, err := h.schedule(pod("long-ago").Obj()); node != "virtual" {
 		t.Errorf("a node that does not come for a minute: the pod is on %q (%v), want the virtual node", node, err)
-	}
-}
-
-// TestBudget: no more pods than maxPods, counted in the snapshot, and one more when one ends.
-func TestBudget(t *testing.T) {
-	cfg := aks(t)
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			args.Pools[2].Burst.MaxPods = 3
-		}
-	}
-	h := newHarness(t, cfg)
-	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
-	h.setCapacity(nodegroups.Full, nodegroups.Full)
-	h.place(pod("by-others").Obj(), "virtual-1")
-	for i := range 2 {
-		must.Do(t)(h.schedule(pod(fmt.Sprint("p", i)).Obj()))
-	}
-	if _, err := h.schedule(pod("p3").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonBudgetSpent.Sentence) {
-		t.Errorf("the pod over the budget was told %v, want %q", err, gate.ReasonBudgetSpent.Sentence)
-	}
-	h.remove("by-others")
-	if _, err := h.schedule(pod("p4").Obj()); err != nil {
-		t.Errorf("the pod after the end of another: %v", err)
 	}
 }
 

@@ -223,6 +223,12 @@ func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Tim
 	return rule.Groups(request, &v.Capacity, i, now)
 }
 
+// CreditEnds returns when the pod of the request has no credit left (gate.Rule.CreditEnds).
+func (v *View) CreditEnds(request gate.Request, pools pool.List, now time.Time) time.Time {
+	rule := gate.NewRule(v.Args, pools)
+	return rule.CreditEnds(request, &v.Capacity, now)
+}
+
 // addDeclines adds the declines of the pod's AutoscalerKey to the request.
 func (v *View) addDeclines(request *gate.Request, now time.Time) {
 	if decline, ok := v.Declines[gate.KeyDigest(request.AutoscalerKey())]; ok {

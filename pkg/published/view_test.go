@@ -131,7 +131,7 @@ func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1]
 // TestWhatTheGateGoesBy: for each field of Rule and Request, the test names where a reader of the View gets it from.
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
-		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
+		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.StaleAfter": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
 		"Rule.Override":              "override",
 		"Request.Pod":                "the API",
 		"Request.UnschedulableSince": "the pod's condition, or waits",

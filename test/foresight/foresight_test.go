@@ -73,7 +73,8 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	if !slices.ContainsFunc(groups, func(g simcluster.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
 		configs = slices.Delete(configs, 1, 2)
 	}
-	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: declineGrace}}}))(t)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{
+		ProvisionGrace: &metav1.Duration{Duration: provisionGrace}, DeclineGrace: &metav1.Duration{Duration: declineGrace}}}))(t)
 	return configs, pools
 }
 
@@ -90,6 +91,8 @@ type player struct {
 	heldFor map[types.UID]*spells   // how long each waiting pod was held for each reason
 	pods    map[types.UID]*corev1.Pod
 	stopped map[string]time.Time // until when a pod, by its name, waits for something other than resources
+
+	oldest map[string]time.Time // when each node's oldest pod was created
 
 	full   map[types.UID]bool // the pods for which upcoming nodes have no room
 	fullAt time.Time          // when full was computed
@@ -144,7 +147,7 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 	p := &player{
 		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewDeclines(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
-		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, HoldLimit: holdLimit},
+		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, StaleAfter: 3 * time.Minute, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(3*time.Minute, provisionGrace),
 		view:    &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())},
 	}
@@ -192,7 +195,7 @@ func (p *player) look() {
 	var claims []clusterautoscaler.OwnedGroups
 	facts := make([]nodegroups.Facts, p.pools.Len())
 	for i := range facts {
-		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, ProvisionGrace: provisionGrace}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, Served: p.served, ProvisionGrace: p.pools.At(i).Graces.Provision}
 		if i < len(p.sources) {
 			facts[i].Source = p.sources[i]
 			if i == 0 && p.static != nil {
@@ -201,8 +204,20 @@ func (p *player) look() {
 			claims = append(claims, clusterautoscaler.OwnedGroups{Source: p.sources[i], Nodes: byPool[i]})
 		}
 	}
+	p.oldest = map[string]time.Time{}
+	for _, pod := range p.Pods() {
+		p.oldest[pod.Spec.NodeName] = nodegroups.Earliest(p.oldest[pod.Spec.NodeName], pod.CreationTimestamp.Time)
+	}
 	p.tracker.ObserveNodes(claims, nodes, now)
 	p.view = nodegroups.Build(facts, p.view, now)
+}
+
+// served is nodegroups.Facts.Served.
+func (p *player) served(node *corev1.Node) corev1.ResourceList {
+	if oldest, ok := p.oldest[node.Name]; !ok || !oldest.Before(node.CreationTimestamp.Time) {
+		return nil
+	}
+	return node.Status.Allocatable
 }
 
 // opener decides whether the gate is open for the pod, and why.

@@ -26,7 +26,7 @@ type reader struct {
 
 func newReader(sub *subject) *reader {
 	rule := &sub.rule
-	return &reader{kinds: gate.NewDeclines(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace),
+	return &reader{kinds: gate.NewDeclines(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace), StaleAfter: duration(rule.StaleAfter),
 		DeclineGrace: duration(time.Minute), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
 }
 

@@ -32,6 +32,7 @@ func (p *poolSettings) byNodes() bool { return p.agentPool == "" && p.pattern ==
 const (
 	backoffMemory = 5 * time.Minute
 	lasting       = 15 * time.Minute // provisionGrace of all pools
+	noCreditEnds  = 1000 * time.Hour // a staleAfter with which no pod runs out of credit, which the model does not know
 	sizeTold      = 30 * time.Second
 	firstNode     = 3 * time.Minute // how long the taints of a group's first node may be startup taints
 )

@@ -47,31 +47,6 @@ func TestFirstFailure(t *testing.T) {
 	}
 }
 
-// TestHeldForTheBudget: Reconsider does not requeue a pod that only the budget holds.
-func TestHeldForTheBudget(t *testing.T) {
-	h := New()
-	p := pod("p")
-	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudgetSpent}}}
-	h.Add(p, "", &spent, nil, time.Now())
-	opened, _ := h.lookFor(false, time.Now(), func(*Candidate) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
-	})
-	if len(opened) != 0 {
-		t.Errorf("requeued by a decision that does not look at budgets: %v", opened)
-	}
-	if known, ok := h.Lookup(p.UID); !ok || !known.Budget {
-		t.Error("the pod does not wait for the budget")
-	}
-	if _, ok := h.Lookup("other"); ok {
-		t.Error("another pod is held")
-	}
-	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
-	h.Add(p, "", &closed, nil, time.Now())
-	if known, ok := h.Lookup(p.UID); !ok || known.Budget {
-		t.Error("the pod waits for the pools now")
-	}
-}
-
 // TestHeldPodsAreRequeued: a held pod is requeued when the gate opens for it, once each time it was held.
 func TestHeldPodsAreRequeued(t *testing.T) {
 	h := New()

@@ -308,30 +308,6 @@ func TestStartsInTime(t *testing.T) {
 	}
 }
 
-// TestDoubling: each late pod of an owner doubles the time of the owner's next pod, up to 16 times startWithin. Pods of
-// other owners keep their time.
-func TestDoubling(t *testing.T) {
-	w := newWorld(t, time.Minute)
-	var took []time.Duration
-	for i := range 7 {
-		name, began := fmt.Sprint("p", i), w.clock.Since(w.began)
-		for w.add(young(name, "web")); w.evicted[name] == 0 && w.clock.Since(w.began) < began+time.Hour; {
-			w.goOn(time.Second)
-		}
-		took = append(took, w.evicted[name]-began)
-	}
-	want := []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 16 * time.Minute, 16 * time.Minute}
-	if !slices.Equal(took, want) {
-		t.Errorf("the pods of an owner had %v, want %v", took, want)
-	}
-	w.add(young("other", "other"))
-	began := w.clock.Since(w.began)
-	w.goOn(time.Hour)
-	if got := w.evicted["other"] - began; got != time.Minute {
-		t.Errorf("the pod of another owner had %v", got)
-	}
-}
-
 // TestSiblings: pods that were bound together are evicted together. Their replacements have twice the time, until one
 // of them starts in time.
 func TestSiblings(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -54,7 +55,7 @@ func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Pr
 }
 
 // Look replaces the current problems with those that exist at the time now. returning is the problem of Return, or "".
-func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, returning string, now time.Time) {
+func (ps *Problems) Look(from *sources.Sources, override *sources.Override, declines *gate.Declines, view *nodegroups.View, byPool [][]*v1.Node, returning string, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -93,6 +94,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	ps.findOverlaps(byPool)
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
+	ps.findNotServing(declines, view, now)
 	ps.findSharedNodes(from)
 	ps.findStuck(from.Stuck(), byPool)
 	ps.findWithoutGateTaint(byPool, now)
@@ -202,6 +204,19 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 			}
 			ps.current = append(ps.current, problem{id: "TemplateContradictsNodes\n" + name, code: "TemplateContradictsNodes",
 				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. Correct the nodeTemplate, which the scheduler uses while it knows no node", name, difference)})
+		}
+	}
+}
+
+// findNotServing finds node groups that count as full for some pods, because they have not served these pods.
+func (ps *Problems) findNotServing(declines *gate.Declines, view *nodegroups.View, now time.Time) {
+	for i := range ps.pools.Regular() {
+		for k := range view.Pools[i].Groups {
+			if g, name := &view.Pools[i].Groups[k], ps.pools.At(i).Name; declines.HasNoCredit(name, g, now) {
+				ps.current = append(ps.current, problem{id: "NotServing\n" + name + "\n" + g.Name, code: "NotServing",
+					message: fmt.Sprintf("pool %s: node group %s counts as full for some pods. They waited longer than a node should take, and no new node took a pod. "+
+						"This ends when a new node takes such a pod, at the latest in an hour. Look at the group's newest nodes and at the autoscaler's log", name, cmp.Or(g.Name, "without a name"))})
+			}
 		}
 	}
 }

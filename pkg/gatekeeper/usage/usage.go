@@ -3,8 +3,11 @@ package usage
 
 import (
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -25,6 +28,10 @@ type Usage struct {
 	nodes  map[string]ByPriority // by name; nodes without pods are left out
 	shares map[string]shares     // by the node's name; nodes without shares are left out
 	ending map[string]int        // how many pods are terminating, by the node's name
+	// By the node's name, oldest has when the oldest pod that is or was on the node was created, without daemons. daemons
+	// has what daemons request: pods of DaemonSets and static pods.
+	oldest  map[string]time.Time
+	daemons map[string]aci.Use
 }
 
 // shares is the usage of parts of a node's pods, by namespace. The key notShared has the pods that do not use the budget
@@ -35,7 +42,8 @@ const notShared = ""
 
 // New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods.
 func New(scheduler string) *Usage {
-	return &Usage{scheduler: scheduler, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{}}
+	return &Usage{scheduler: scheduler, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{},
+		oldest: map[string]time.Time{}, daemons: map[string]aci.Use{}}
 }
 
 // taken is the usage of one pod.
@@ -43,7 +51,8 @@ type taken struct {
 	node, namespace string
 	shared          bool // aci.IsShared
 	priority        int32
-	ending          bool
+	ending, daemon  bool
+	created         time.Time
 	Load
 }
 
@@ -95,7 +104,10 @@ func (l Load) plus(n int, other Load) Load {
 
 // See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
-	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil}
+	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil, created: pod.CreationTimestamp.Time}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		now.daemon = owner.Kind == "DaemonSet" || owner.Kind == "Node"
+	}
 	if now.node != "" {
 		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
 		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
@@ -140,10 +152,17 @@ func (u *Usage) goneLocked(pod types.UID) {
 
 // countLocked adds the pod to the sums of its node if n is 1, and removes it if n is -1.
 func (u *Usage) countLocked(pod *taken, n int) {
+	if pod.daemon {
+		u.daemons[pod.node] = u.daemons[pod.node].Add(n, pod.Requests)
+	} else if oldest, ok := u.oldest[pod.node]; n > 0 && (!ok || pod.created.Before(oldest)) {
+		u.oldest[pod.node] = pod.created
+	}
 	if left := u.nodes[pod.node].Plus(pod.priority, n, pod.Load); len(left) > 0 {
 		u.nodes[pod.node] = left
 	} else {
 		delete(u.nodes, pod.node)
+		delete(u.oldest, pod.node)
+		delete(u.daemons, pod.node)
 	}
 	if pod.ending {
 		if u.ending[pod.node] += n; u.ending[pod.node] == 0 {
@@ -175,6 +194,20 @@ func (u *Usage) Of(node string) ByPriority {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.nodes[node]
+}
+
+// Served returns what the node has for pods beside daemons, if a pod that is older than the node was bound to it
+// (nodegroups.Service); nil otherwise.
+func (u *Usage) Served(node *v1.Node) v1.ResourceList {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if oldest, ok := u.oldest[node.Name]; !ok || !oldest.Before(node.CreationTimestamp.Time) {
+		return nil
+	}
+	cpu, memory, daemons := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), u.daemons[node.Name]
+	cpu.Sub(*apiresource.NewMilliQuantity(daemons.MilliCPU, apiresource.DecimalSI))
+	memory.Sub(*apiresource.NewQuantity(daemons.Memory, apiresource.BinarySI))
+	return v1.ResourceList{v1.ResourceCPU: cpu, v1.ResourceMemory: memory}
 }
 
 // Sums returns the load of each pool's nodes, by the pool's index.

@@ -5,9 +5,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,7 +107,7 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	for uid := range now {
 		u.Gone(uid)
 	}
-	if len(u.pods)+len(u.nodes)+len(u.shares) != 0 {
+	if len(u.pods)+len(u.nodes)+len(u.shares)+len(u.oldest)+len(u.daemons) != 0 {
 		t.Errorf("%d pods, %d nodes and %d nodes with shares are left", len(u.pods), len(u.nodes), len(u.shares))
 	}
 	for _, uid := range []string{"huge", "huge too"} {
@@ -113,6 +115,43 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	}
 	if sum := u.Sums(byPool)[0].Requests; sum.MilliCPU <= 0 || sum.Memory <= 0 {
 		t.Errorf("two pods of more than there is anywhere take %+v", sum)
+	}
+}
+
+// TestServed: a node serves if a pod is bound to it that is older than the node, and no daemon. Daemons take room.
+func TestServed(t *testing.T) {
+	began := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	vm := node("vm")
+	vm.CreationTimestamp = metav1.NewTime(began)
+	vm.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi")}
+	u := New("ours")
+	see := func(uid, owner string, age time.Duration) {
+		p := podOn("vm", uid, "250m", "1Gi", v1.PodRunning)
+		p.CreationTimestamp = metav1.NewTime(began.Add(-age))
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Controller: ptr.To(true)}}
+		u.See(p)
+	}
+	see("agent", "DaemonSet", time.Hour)
+	see("static", "Node", time.Hour)
+	see("younger", "ReplicaSet", -time.Minute)
+	see("as old", "ReplicaSet", 0)
+	if room := u.Served(vm); room != nil {
+		t.Errorf("it has served, with room for %v", room)
+	}
+	see("older", "ReplicaSet", time.Second)
+	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("6Gi")}
+	if room := u.Served(vm); !equality.Semantic.DeepEqual(room, want) {
+		t.Errorf("it has room for %v, want %v", room, want)
+	}
+	u.Gone("older") // what it has served stays known
+	if u.Served(vm) == nil || vm.Status.Allocatable.Cpu().Value() != 2 {
+		t.Errorf("it has not served, or the node has changed: %v", vm.Status.Allocatable)
+	}
+	for _, uid := range []types.UID{"agent", "static", "younger", "as old"} {
+		u.Gone(uid)
+	}
+	if u.Served(vm) != nil {
+		t.Error("another node with the name has served")
 	}
 }
 

@@ -191,7 +191,7 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	t := s.Tracker
 	j := s.group(g.Name, members)
 	j.LastScaleUp, j.MaxNodes = t.memory[g.Name].LastScaleUp, &g.Health.MaxSize
-	j.Version = fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)
+	j.Limits, j.Version = fmt.Sprint(g.Health.MaxSize), fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)
 	usable, starting := 0, 0
 	for _, node := range members {
 		switch {
@@ -258,19 +258,19 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	one := nodegroups.SourceStatus{Groups: homes}.Summarized()
 	all := nodegroups.GroupStatus{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	all.AtMaximum = !slices.ContainsFunc(homes, func(g nodegroups.GroupStatus) bool { return !g.AtMaximum })
-	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
+	names, versions, limits, most := make([]string, len(homes)), make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
 		if homes[i].MaxNodes != nil { // nil only if there is no usable status
 			most += *homes[i].MaxNodes
 			all.MaxNodes = &most
 		}
 		all.Arriving += homes[i].Arriving
-		names[i], versions[i] = homes[i].Name, homes[i].Version
+		names[i], versions[i], limits[i] = homes[i].Name, homes[i].Version, homes[i].Limits
 		if homes[i].LastScaleUp.After(all.LastScaleUp) {
 			all.LastScaleUp = homes[i].LastScaleUp
 		}
 	}
-	all.Name, all.Version = strings.Join(names, ","), strings.Join(versions, ",")
+	all.Name, all.Version, all.Limits = strings.Join(names, ","), strings.Join(versions, ","), strings.Join(limits, ",")
 	return append(told, all)
 }
 

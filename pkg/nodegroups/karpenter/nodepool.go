@@ -31,6 +31,7 @@ const resourceNodes corev1.ResourceName = "nodes"
 type nodePool struct {
 	Metadata struct {
 		Name              string       `json:"name"`
+		Generation        int64        `json:"generation,omitempty"`
 		DeletionTimestamp *metav1.Time `json:"deletionTimestamp,omitempty"`
 	} `json:"metadata"`
 	Spec struct {

@@ -220,7 +220,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	g := nodegroups.GroupStatus{
 		Name: n.Metadata.Name, Members: nodes, LastScaleUp: t.memory.LastScaleUp, Open: true, MinWait: MaxWait, ByEvent: true,
 		New:     &nodegroups.NewNodes{Choices: n.choices(), Taints: nodegroups.LastingTaints(n.Spec.Template.Spec.Taints)},
-		Version: n.version(),
+		Version: n.version(), Limits: fmt.Sprint(n.Metadata.Generation),
 	}
 	coming := t.launches.coming(n.nodes() - int64(len(t.own)))
 	g.MaxNodes = n.maxNodes()

@@ -30,7 +30,7 @@ var _ nodegroups.Source = MaxNodes{}
 // Status implements nodegroups.Source.
 func (m MaxNodes) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
 	most, detail := int(m.Nodes), fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
-	g := nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, MinWait: m.MinWait, MaxNodes: &most, Version: detail}
+	g := nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, MinWait: m.MinWait, MaxNodes: &most, Version: detail, Limits: fmt.Sprint(most)}
 	if len(nodes) >= most {
 		g.State, g.Reason, g.AtMaximum = nodegroups.Full, reasonAtMax, true
 	}

@@ -358,6 +358,15 @@ func (c *Cluster) LoseVM(node string) {
 	}
 }
 
+// RecreateVM deletes a VM and its Node. The target stays, and the cloud makes the VM anew, as a scale set of spot VMs does.
+func (c *Cluster) RecreateVM(node string) {
+	if v, ok := c.vms[node]; ok && !v.deleting {
+		c.forget(node)
+		c.vms[node] = v
+		c.after(c.bootTime(c.groups[v.group].Group), nodeRegisters, node)
+	}
+}
+
 // Fits reports whether the pod would fit on an empty node of the group. It uses the group's template, as the autoscaler
 // does.
 func (c *Cluster) Fits(pod *corev1.Pod, group string) bool {
