@@ -398,6 +398,17 @@ func TestMayStart(t *testing.T) {
 	}
 }
 
+// TestLatenessIsHandedOn: the next leader counts no late pod twice, and knows how late the owner's pods were.
+func TestLatenessIsHandedOn(t *testing.T) {
+	s := newScript(t)
+	s.bound("ns/web/1")
+	s.at(15 * time.Minute).is(Open)
+	s.hand()
+	if j := s.is(Open); j.Failed != 1 || s.slow["ns/web"].Times != 1 {
+		t.Errorf("it is %+v, slow %v", j, s.slow)
+	}
+}
+
 // TestStarting checks which pods count as starting while a pool is half-open.
 func TestStarting(t *testing.T) {
 	s := newScript(t)

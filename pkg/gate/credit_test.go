@@ -18,8 +18,8 @@ func TestCredit(t *testing.T) {
 	requests := func(cpu string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	}
-	served := func(made, at time.Duration, cpu string) nodegroups.Service {
-		return nodegroups.Service{Made: ago(made), At: ago(at), Room: requests(cpu)}
+	served := func(made, at time.Duration, cpu string) []nodegroups.Service {
+		return []nodegroups.Service{{Made: ago(made), At: ago(at), Node: nodegroups.NodeTemplate{Allocatable: requests(cpu)}}}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -47,27 +47,45 @@ func TestCredit(t *testing.T) {
 		{"of another group, too", 3 * time.Hour, func(_, system *nodegroups.Group, _ *Request) { system.Served = served(22*minute, 21*minute, "2") }, false, 2 * minute},
 		{"not by a node that is older than the wait", 25 * minute, func(user, _ *nodegroups.Group, _ *Request) { user.Served = served(26*minute, minute, "2") }, true, 0},
 		{"not by a node that is too small for the pod", 25 * minute, func(user, _ *nodegroups.Group, _ *Request) { user.Served = served(20*minute, minute, "1900m") }, true, 0},
-		{"the autoscaler ignored the pod", 25 * minute, func(_, _ *nodegroups.Group, request *Request) { request.IgnoredUntil = ago(20 * minute) }, false, 3 * minute},
-		{"a scheduler has known the group since then", time.Hour, func(user, _ *nodegroups.Group, _ *Request) { user.Known = ago(20 * minute) }, false, 3 * minute},
-		{"nothing else starts it anew", 23 * minute, func(user, _ *nodegroups.Group, _ *Request) {
-			user.Since, user.LastActivity, user.LastChanged, user.LastSpecified, user.Until = now, now, now, now, now.Add(minute)
+		{"not by a node that the pod does not tolerate", 25 * minute, func(user, _ *nodegroups.Group, _ *Request) {
+			user.Served = served(20*minute, minute, "2")
+			user.Served[0].Node.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
 		}, true, 0},
-		{"another of the kind has none left", minute, func(_, _ *nodegroups.Group, request *Request) { request.Declined = lost(59 * minute) }, true, 0},
-		{"an hour ago", minute, func(_, _ *nodegroups.Group, request *Request) { request.Declined = lost(60 * minute) }, false, 22 * minute},
+		{"a later service of smaller pods changes nothing", 25 * minute, func(user, _ *nodegroups.Group, _ *Request) {
+			user.Served = append(served(20*minute, 19*minute, "2"), served(2*minute, minute, "1")...)
+		}, false, 4 * minute},
+		{"all groups were full", 40 * minute, func(user, _ *nodegroups.Group, _ *Request) { user.Spells = []nodegroups.Spell{{To: ago(20 * minute)}} }, false, 3 * minute},
+		{"and once more", 40 * minute, func(user, _ *nodegroups.Group, _ *Request) {
+			user.Spells = []nodegroups.Spell{{To: ago(30 * minute)}, {From: ago(25 * minute), To: ago(minute)}}
+		}, true, 0},
+		{"only one group was full", 40 * minute, func(user, system *nodegroups.Group, _ *Request) {
+			user.Spells, system.Spells = []nodegroups.Spell{{From: ago(time.Hour), To: ago(minute)}}, []nodegroups.Spell{{From: ago(time.Minute)}}
+		}, true, 0},
+		{"the autoscaler ignored the pod", 25 * minute, func(_, _ *nodegroups.Group, request *Request) { request.IgnoredUntil = ago(20 * minute) }, false, 3 * minute},
+		{"nothing else starts it anew", 23 * minute, func(user, _ *nodegroups.Group, _ *Request) {
+			user.Since, user.LastActivity, user.LastChanged, user.LimitsChanged, user.Until = now, now, now, now, now.Add(minute)
+		}, true, 0},
+		{"another of the kind has none left", minute, func(_, _ *nodegroups.Group, request *Request) {
+			request.Declined = knowing(creditKey("user", ""), 59*minute)
+		}, true, 0},
+		{"an hour ago", minute, func(_, _ *nodegroups.Group, request *Request) {
+			request.Declined = knowing(creditKey("user", ""), 60*minute)
+		}, false, 22 * minute},
 		{"and such a pod was served since", minute, func(user, _ *nodegroups.Group, request *Request) {
-			user.Served, request.Declined = served(10*minute, 9*minute, "2"), lost(10*minute)
+			user.Served, request.Declined = served(10*minute, 9*minute, "2"), knowing(creditKey("user", ""), 10*minute)
 		}, false, 22 * minute},
 		{"and a smaller pod was served since", minute, func(user, _ *nodegroups.Group, request *Request) {
-			user.Served, request.Declined = served(10*minute, 9*minute, "1"), lost(10*minute)
+			user.Served, request.Declined = served(10*minute, 9*minute, "1"), knowing(creditKey("user", ""), 10*minute)
 		}, true, 0},
 		{"and the group's limits were changed since", minute, func(user, _ *nodegroups.Group, request *Request) {
-			user.LastSpecified, request.Declined = ago(9*minute), lost(10*minute)
+			user.LimitsChanged, request.Declined = ago(9*minute), knowing(creditKey("user", ""), 10*minute)
 		}, false, 22 * minute},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)
 			r.StaleAfter = 3 * minute
 			user, system := in(nodegroups.Growing, 0), in(nodegroups.Full, 0)
+			system.Groups[0].Spells = []nodegroups.Spell{{}}
 			request := Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests("2")}}}}}}
 			if tc.wants > 0 {
 				request.NoRoomSince = ago(tc.wants)
@@ -79,6 +97,13 @@ func TestCredit(t *testing.T) {
 			v, until := &d.Burst[2], time.Time{}
 			if tc.until > 0 {
 				until = now.Add(tc.until)
+			}
+			if tc.until > 0 {
+				user.Known = now // a scheduler that sees the pools for the first time
+				if c := r.CreditEnds(request, &nodegroups.View{Pools: []nodegroups.Pool{user, system, {}}}, now); !c.Equal(now.Add(23 * minute)) {
+					t.Errorf("for a new scheduler, the credit ends at %v", c)
+				}
+				user.Known = time.Time{}
 			}
 			if v.Open != tc.wantOpen || !v.Until.Equal(until) || v.Open && d.Regular[0].Reason.Code != "NoCredit" {
 				t.Errorf("open %v until %v by %+v, want %v until %v", v.Open, v.Until, d.Regular[0].Reason, tc.wantOpen, until)
@@ -94,7 +119,12 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// lost returns a Request.Declined by which a pod of the kind ran out of credit the given time ago.
-func lost(since time.Duration) func() map[string]time.Time {
-	return func() map[string]time.Time { return map[string]time.Time{creditKey("user", ""): ago(since)} }
+// knowing returns a Request.Declined that has an entry with the key, of the given time ago.
+func knowing(key string, since time.Duration) func(string) time.Time {
+	return func(asked string) time.Time {
+		if asked != key {
+			return time.Time{}
+		}
+		return ago(since)
+	}
 }

@@ -17,46 +17,57 @@ import (
 const (
 	// TrialAfter is the age at which one pod, the trial, tests a decline again. The gate ignores the old decline for
 	// the trial, and holds the trial until the node group declines the trial itself. If the trial is neither declined,
-	// bound nor deleted within TrialLimit, the next pod with the same key becomes the trial. A trial also tests whether
-	// groups for which pods have no credit serve pods again.
-	TrialAfter, TrialLimit = 5 * time.Minute, 20 * time.Minute
+	// bound nor deleted within TrialLimit, the next pod with the same key becomes the trial. In the same way, another trial
+	// tests whether groups for which pods have no credit serve pods again.
+	TrialAfter, TrialLimit = 5 * time.Minute, time.Hour
 	// creditMemory is how long a pod's lack of credit holds for other pods with its key, if nothing changes.
 	creditMemory = time.Hour
 	// maxKeys is the maximum number of keys in Declines.
 	maxKeys = 5000
 )
 
-// Declines records, for each AutoscalerKey, which node groups declined a pod with that key. The autoscaler treats all
-// pods with the same key alike. Declines is safe for concurrent use.
+// Declines records, for each AutoscalerKey, which node groups declined a pod with that key, and for which groups such a
+// pod ran out of credit. The autoscaler treats all pods with the same key alike. Declines is safe for concurrent use.
 type Declines struct {
 	mu     sync.Mutex
-	byKey  map[string]*keyDeclines    // by KeyDigest
-	trials map[types.UID]*keyDeclines // current and former trials that are neither bound nor deleted
+	byKey  map[string]*Decline      // by tableOf
+	trials map[types.UID][]*Decline // by the current and former trials that are neither bound nor deleted
 }
 
-// keyDeclines are the declines of one AutoscalerKey.
-type keyDeclines struct {
-	declined map[string]time.Time // the time of a node group's last decline, by DeclineKey
-	// trial is the UID of the current trial, or empty. The pod became the trial at trialSince.
-	trial      types.UID
-	trialSince time.Time
+// Decline has the declines of one AutoscalerKey, or for which groups pods with the key have no credit. The scheduler
+// publishes it for tools.
+type Decline struct {
+	// Groups has the time of each node group's last decline by DeclineKey, or of the last loss of credit by creditKey.
+	Groups map[string]time.Time `json:"groups"`
+	// Trial is the UID of the pod that tests them, or empty. TrialSince is when the pod became the trial.
+	Trial      types.UID `json:"probe,omitempty"`
+	TrialSince time.Time `json:"probing,omitzero"`
 }
 
 // NewDeclines returns Declines without entries.
 func NewDeclines() *Declines {
-	return &Declines{byKey: map[string]*keyDeclines{}, trials: map[types.UID]*keyDeclines{}}
+	return &Declines{byKey: map[string]*Decline{}, trials: map[types.UID][]*Decline{}}
 }
 
-// Known reports whether any decline is recorded.
+// Known reports whether any decline or loss of credit is recorded.
 func (k *Declines) Known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.byKey) > 0
 }
 
-// Learn records the node groups that declined a pod with the key. Verdict.Declined in the pod's decision d lists these
-// groups. Learn reports whether one of the declines is new or replaces a decline older than TrialAfter.
-func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
+// tableOf returns the key of Declines.byKey for the pods with the AutoscalerKey, whose KeyDigest is given, and for the
+// DeclineKey or the creditKey.
+func tableOf(digest, name string) string {
+	if strings.HasPrefix(name, creditPrefix) {
+		return creditPrefix + digest
+	}
+	return digest
+}
+
+// Learn records Verdict.Declined in the decision d of a pod with the AutoscalerKey. Learn reports whether one of the
+// entries is new or replaces one that was TrialAfter older.
+func (k *Declines) Learn(key string, d *Decision) bool {
 	if key == "" {
 		return false
 	}
@@ -65,84 +76,71 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	defer k.mu.Unlock()
 	fresh := false
 	for i := range d.Regular {
-		for _, name := range d.Regular[i].Declined {
-			known := k.byKey[key]
+		for name, at := range d.Regular[i].Declined {
+			table := tableOf(key, name)
+			known := k.byKey[table]
 			if known == nil {
 				if len(k.byKey) >= maxKeys {
 					clear(k.byKey) // later decisions record the declines again
 					clear(k.trials)
 				}
-				known = &keyDeclines{declined: map[string]time.Time{}}
-				k.byKey[key] = known
+				known = &Decline{Groups: map[string]time.Time{}}
+				k.byKey[table] = known
 			}
-			if at, ok := known.declined[name]; !ok || now.Sub(at) > TrialAfter {
-				fresh = true
+			if last, ok := known.Groups[name]; !ok || at.After(last) {
+				fresh = fresh || !ok || at.Sub(last) > TrialAfter
+				known.Groups[name], known.Trial = at, ""
 			}
-			known.declined[name], known.trial = now, ""
 		}
 	}
 	return fresh
 }
 
-// Declined returns the times at which node groups declined pods with the key, by DeclineKey. If the pod is or becomes
-// the trial, Declined leaves out declines older than TrialAfter.
-func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string]time.Time {
+// Declined returns when the node group with the DeclineKey last declined a pod with the AutoscalerKey, or when such a pod
+// last ran out of credit for the group with the creditKey; zero if neither has happened. For the trial, it returns zero
+// instead of a time that is older than TrialAfter. If there is no trial, the pod becomes the trial.
+func (k *Declines) Declined(key, name string, pod types.UID, now time.Time) time.Time {
 	if key == "" {
-		return nil
+		return time.Time{}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := k.byKey[KeyDigest(key)]
+	known := k.byKey[tableOf(KeyDigest(key), name)]
 	if known == nil {
-		return nil
+		return time.Time{}
 	}
-	return known.believed(now, func() bool { return k.trial(known, pod, now) })
-}
-
-// believed returns the declines that count for a pod. For the trial, declines older than TrialAfter do not count.
-// isTrial reports whether the pod is the trial.
-func (known *keyDeclines) believed(now time.Time, isTrial func() bool) map[string]time.Time {
-	believed := make(map[string]time.Time, len(known.declined))
-	for name, at := range known.declined {
-		if now.Sub(at) <= TrialAfter || !isTrial() {
-			believed[name] = at
+	return known.believed(name, now, func() bool {
+		if known.needsTrial(now) {
+			known.Trial, known.TrialSince = pod, now
+			k.trials[pod] = append(k.trials[pod], known)
 		}
-	}
-	return believed
+		return known.Trial == pod
+	})
 }
 
-// trial reports whether the pod is the trial of its key. If needsTrial returns true, the pod becomes the trial first.
-func (k *Declines) trial(known *keyDeclines, pod types.UID, now time.Time) bool {
-	if known.needsTrial(now) {
-		known.trial, known.trialSince = pod, now
-		k.trials[pod] = known
+// believed returns the time of the entry with the name that counts for a pod; zero if none does. isTrial reports whether
+// the pod is the trial.
+func (d *Decline) believed(name string, now time.Time, isTrial func() bool) time.Time {
+	at, ok := d.Groups[name]
+	if ok && now.Sub(at) > TrialAfter && isTrial() {
+		return time.Time{}
 	}
-	return known.trial == pod
+	return at
 }
 
 // needsTrial reports whether the next pod with the key becomes the trial.
-func (known *keyDeclines) needsTrial(now time.Time) bool {
-	return known.trial == "" || now.Sub(known.trialSince) > TrialLimit
+func (d *Decline) needsTrial(now time.Time) bool {
+	return d.Trial == "" || now.Sub(d.TrialSince) > TrialLimit
 }
 
-// Decline has the declines of one AutoscalerKey in the form that the scheduler publishes for tools.
-type Decline struct {
-	// Groups has the time of each node group's last decline, by DeclineKey.
-	Groups map[string]time.Time `json:"groups"`
-	// Trial is the UID of the pod that tests the declines, or empty. TrialSince is when the pod became the trial.
-	Trial      types.UID `json:"probe,omitempty"`
-	TrialSince time.Time `json:"probing,omitzero"`
+// Believed is Declines.Declined for what is published. digest is the KeyDigest of the pod's AutoscalerKey.
+func Believed(published map[string]Decline, digest, name string, pod types.UID, now time.Time) time.Time {
+	known := published[tableOf(digest, name)]
+	return known.believed(name, now, func() bool { return known.needsTrial(now) || known.Trial == pod })
 }
 
-// Believed returns the declines that count for the pod at the time now, by the rules of Declines.Declined. The pod must
-// have the AutoscalerKey of these declines.
-func (d *Decline) Believed(pod types.UID, now time.Time) map[string]time.Time {
-	known := keyDeclines{declined: d.Groups, trial: d.Trial, trialSince: d.TrialSince}
-	return known.believed(now, func() bool { return known.needsTrial(now) || known.trial == pod })
-}
-
-// Remembered returns the declines of each key, by KeyDigest. If there are more than n keys, Remembered returns only the
-// n keys with the most recent declines.
+// Remembered returns what is known of each key. If there are more than n keys, Remembered returns only the n keys with
+// the most recent entries.
 func (k *Declines) Remembered(n int) map[string]Decline {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,7 +148,7 @@ func (k *Declines) Remembered(n int) map[string]Decline {
 		return nil
 	}
 	learnt := func(key string) (at time.Time) {
-		for _, t := range k.byKey[key].declined {
+		for _, t := range k.byKey[key].Groups {
 			at = latest(at, t)
 		}
 		return at
@@ -162,8 +160,9 @@ func (k *Declines) Remembered(n int) map[string]Decline {
 	}
 	declines := make(map[string]Decline, len(keys))
 	for _, key := range keys {
-		known := k.byKey[key]
-		declines[key] = Decline{Groups: maps.Clone(known.declined), Trial: known.trial, TrialSince: known.trialSince}
+		known := *k.byKey[key]
+		known.Groups = maps.Clone(known.Groups)
+		declines[key] = known
 	}
 	return declines
 }
@@ -173,24 +172,32 @@ func (k *Declines) Restore(published map[string]Decline) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, d := range published {
-		credits := maps.Clone(d.Groups)
-		maps.DeleteFunc(credits, func(name string, _ time.Time) bool { return !strings.HasPrefix(name, creditPrefix) })
-		if len(credits) > 0 && k.byKey[key] == nil && len(k.byKey) < maxKeys {
-			k.byKey[key] = &keyDeclines{declined: credits}
+		if strings.HasPrefix(key, creditPrefix) && k.byKey[key] == nil && len(k.byKey) < maxKeys {
+			k.byKey[key] = &Decline{Groups: maps.Clone(d.Groups)}
 		}
 	}
 }
 
-// HasNoCredit reports whether any pods have no credit left for the group of the pool at the time now.
-func (k *Declines) HasNoCredit(pool string, g *nodegroups.Group, now time.Time) bool {
+// NotServing returns a function that reports whether any pods have no credit left for a group of the pool at the time
+// now. It forgets what is older than creditMemory.
+func (k *Declines) NotServing(now time.Time) func(pool string, g *nodegroups.Group) bool {
+	last := map[string]time.Time{}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, known := range k.byKey {
-		if at, ok := known.declined[creditKey(pool, g.Name)]; ok && lacksCredit(g, at, now) && !g.Served.At.After(at) {
-			return true
+	maps.DeleteFunc(k.byKey, func(key string, known *Decline) bool {
+		if !strings.HasPrefix(key, creditPrefix) {
+			return false
 		}
+		maps.DeleteFunc(known.Groups, func(name string, at time.Time) bool {
+			last[name] = latest(last[name], at)
+			return now.Sub(at) >= creditMemory
+		})
+		return len(known.Groups) == 0
+	})
+	return func(pool string, g *nodegroups.Group) bool {
+		at := last[creditKey(pool, g.Name)]
+		return lacksCredit(g, at, now) && !servedSince(g.Served, at)
 	}
-	return false
 }
 
 // KeyDigest returns a short hash of an AutoscalerKey, or "" for an empty key.
@@ -202,15 +209,15 @@ func KeyDigest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Forget removes a bound or deleted pod from the trials. If the pod was the trial of its key, the next pod with its key
-// can become the trial.
+// Forget removes a bound or deleted pod from the trials. If the pod was a trial, the next pod with its key can become the
+// trial.
 func (k *Declines) Forget(pod types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if known, ok := k.trials[pod]; ok {
-		delete(k.trials, pod)
-		if known.trial == pod {
-			known.trial = ""
+	for _, known := range k.trials[pod] {
+		if known.Trial == pod {
+			known.Trial = ""
 		}
 	}
+	delete(k.trials, pod)
 }

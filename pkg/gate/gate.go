@@ -87,9 +87,10 @@ type Request struct {
 	IgnoredUntil time.Time
 	// Overflow is set if Rule.Overflow found, for the view of the decision, that upcoming nodes have no room for the pod.
 	Overflow bool
-	// Declined returns when each node group last declined a pod with the request's AutoscalerKey, and when such a pod
-	// last ran out of credit. The map's keys are DeclineKeys and creditKeys. nil means that neither has happened.
-	Declined func() map[string]time.Time
+	// Declined returns when the node group with the DeclineKey last declined a pod with the request's AutoscalerKey, or
+	// when such a pod last ran out of credit for the group with the creditKey; zero if that has not happened. nil means
+	// that neither has happened for any group.
+	Declined func(key string) time.Time
 	// RefusedAt returns when Karpenter wrote that it cannot place the pod; zero if it did not. The gate calls RefusedAt
 	// only for node groups with ByEvent. nil means that the gate does not read events.
 	RefusedAt func(pod *corev1.Pod) time.Time
@@ -134,7 +135,7 @@ func PlainPod() *corev1.Pod {
 func (req *Request) AutoscalerKey() string {
 	var tenant any
 	if req.Tenant != nil {
-		tenant = []any{req.Tenant, req.Pod.Namespace}
+		tenant = []any{*req.Tenant, req.Pod.Namespace} // a nested pointer would be printed as an address
 	}
 	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected, tenant)
 }
@@ -170,10 +171,10 @@ type Verdict struct {
 	// Closes is the reason that a closed gate gets from this regular pool or node group; nil if the pool or group does
 	// not keep gates closed.
 	Closes *nodegroups.Reason
-	// Declined has the DeclineKeys of a regular pool's node groups that declined this pod, and the creditKeys of those for
-	// which the pod has no credit left. It leaves out groups whose verdict is open only because of another pod
+	// Declined has, by DeclineKey, when node groups of a regular pool declined this pod and, by creditKey, when the pod ran
+	// out of credit for node groups. It leaves out groups whose verdict is open only because of another pod
 	// (Request.Declined).
-	Declined []string
+	Declined map[string]time.Time
 	// Trial is not nil if the gate is open for one pod of the scope only, to test whether the pool's provider accepts
 	// such pods again.
 	Trial *breaker.Scope

@@ -190,7 +190,7 @@ func TestDecide(t *testing.T) {
 				request.IgnoredUntil = ago(tc.ignored)
 			}
 			if tc.declined > 0 {
-				request.Declined = func() map[string]time.Time { return map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)} }
+				request.Declined = knowing(DeclineKey(0, ""), tc.declined)
 				tc.user.Groups[0].LastChanged = ago(2 * time.Hour)
 			}
 			if tc.refused > 0 {

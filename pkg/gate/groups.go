@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +31,9 @@ type applicability []mismatch
 type Assessment struct {
 	requests   corev1.ResourceList
 	applicable []applicability // by the index of the regular pool
-	asks       bool            // the result of asksForBurst
+	// served has, by the indices of the regular pool and of the group, the services by nodes that the pods could use.
+	served [][][]nodegroups.Service
+	asks   bool // the result of asksForBurst
 	// ownMismatch returns the result of Rule.ownMismatch, which is computed only once.
 	ownMismatch func() mismatch
 	burst       []assessed // by the index of the burst pool
@@ -48,13 +51,19 @@ type assessed struct {
 func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	a := &Assessment{
 		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
-		applicable: make([]applicability, r.Pools.Regular()), asks: r.asksForBurst(req.Pod), burst: make([]assessed, r.Pools.Len()),
+		applicable: make([]applicability, r.Pools.Regular()), served: make([][][]nodegroups.Service, r.Pools.Regular()), asks: r.asksForBurst(req.Pod), burst: make([]assessed, r.Pools.Len()),
 	}
 	for i := range a.applicable {
 		groups := view.Pools[i].Groups
-		a.applicable[i] = make(applicability, len(groups))
+		a.applicable[i], a.served[i] = make(applicability, len(groups)), make([][]nodegroups.Service, len(groups))
 		for k := range groups {
 			a.applicable[i][k] = notApplicable(req.Pod, a.requests, nodesOf(r.Pools.At(i), &groups[k]))
+			for _, s := range groups[k].Served {
+				node := newNode{labels: s.Node.Labels, taints: s.Node.Taints, allocatable: s.Node.Allocatable}
+				if m := node.refuses(req.Pod, a.requests); m.none() {
+					a.served[i][k] = append(a.served[i][k], s)
+				}
+			}
 		}
 	}
 	pod := req.Pod
@@ -91,14 +100,16 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 
 // creditEnds returns when the pod has no credit left; zero while its credit does not run, because it does not want room.
 // Credit bounds the time for which all the states of the node groups that fit the pod may hold it. It starts when the pod
-// wants room, autoscalers see it, and a scheduler knows the groups. Each group's first scale-up since then, and each
-// service (nodegroups.Service) of such a pod by a node that is younger than the wait, start it anew. Nothing else does.
+// wants room, autoscalers see it, a scheduler knows the pools, and a group was not full. Each group's first scale-up since
+// then, and each service (nodegroups.Service) of such a pod by a node that is younger than the wait, start it anew.
+// Nothing else does. A group that is full now counts, too, because its turn may just have ended.
 func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, now time.Time) time.Time {
 	if req.NoRoomSince.IsZero() {
 		return time.Time{}
 	}
 	wants := latest(req.NoRoomSince, latest(req.IgnoredUntil, r.seenFrom(req.Pod)))
-	start, lasts := wants, time.Duration(0)
+	var start, began time.Time
+	lasts := time.Duration(0)
 	for i := range a.applicable {
 		graces := &r.Pools.At(i).Graces
 		for k := range a.applicable[i] {
@@ -107,25 +118,28 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 			}
 			g := &view.Pools[i].Groups[k]
 			lasts = max(lasts, max(graces.Provision, r.StaleAfter+r.UnknownGrace, g.MinWait)+graces.Decline)
-			start = latest(start, g.Known)
-			if first := slices.IndexFunc(g.Orders, wants.Before); first >= 0 && now.Sub(wants) < nodegroups.OrdersFor { // else, it may not be the first
+			began = nodegroups.Earliest(began, g.NotFullSince(wants))
+			start = latest(start, view.Pools[i].Known)
+			if first := slices.IndexFunc(g.Orders, wants.Before); first >= 0 && now.Sub(wants) < nodegroups.Remembered { // else, it may not be the first
 				start = latest(start, g.Orders[first])
 			}
-			if g.Served.Made.After(wants) && a.served(g) {
-				start = latest(start, g.Served.At)
+			for _, s := range a.served[i][k] {
+				if s.Made.After(wants) {
+					start = latest(start, s.At)
+				}
 			}
 		}
 	}
-	return start.Add(lasts)
+	if began.IsZero() {
+		return time.Time{}
+	}
+	return latest(start, began).Add(lasts)
 }
 
 // CreditEnds returns when the pod of the request has no credit left; zero while its credit does not run.
 func (r *Rule) CreditEnds(req Request, view *nodegroups.View, now time.Time) time.Time {
 	return r.creditEnds(&req, r.Assess(req, view), view, now)
 }
-
-// served reports whether the pod could have used the node of the group's last service.
-func (a *Assessment) served(g *nodegroups.Group) bool { return beyond(a.requests, g.Served.Room) == "" }
 
 // seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
@@ -178,12 +192,12 @@ func (e *evaluation) regular(i int) Verdict {
 	p := &e.view.Pools[i]
 	answer := Verdict{Reason: reasonNoGroups, Closes: &ReasonUnknown} // for a pool without groups, which no source reports
 	var until time.Time
-	var declined []string
+	declined := map[string]time.Time{}
 	most, saidBy := -1, 0
 	for k := range p.Groups {
 		v := e.group(i, k)
 		until = nodegroups.Earliest(until, v.Until)
-		declined = append(declined, v.Declined...)
+		maps.Copy(declined, v.Declined)
 		if w := v.weight(); w > most {
 			most, saidBy, answer = w, k, v
 		}
@@ -228,14 +242,14 @@ func (e *evaluation) group(i, k int) Verdict {
 		// If a group is Full because of a backoff, it can grow again after the backoff. Until does not include that
 		// time, because the change cannot open a gate.
 		return Verdict{Open: true, Reason: g.Reason}
-	case e.learntNoCredit(i, g):
-		return opened(reasonNoCredit, g.Name)
 	case !e.credit.IsZero() && !e.now.Before(e.credit):
 		v := opened(reasonNoCredit, g.Name)
 		if !IsExpendable(e.req.Pod) {
-			v.Declined = []string{creditKey(e.Pools.At(i).Name, g.Name)}
+			v.Declined = map[string]time.Time{creditKey(e.Pools.At(i).Name, g.Name): e.credit}
 		}
 		return v
+	case e.learntNoCredit(i, k):
+		return opened(reasonNoCredit, g.Name)
 	}
 	v := e.holds(i, k)
 	if v.Holds() {
@@ -263,19 +277,24 @@ func (e *evaluation) holds(i, k int) Verdict {
 }
 
 // learntNoCredit reports whether another pod with the pod's AutoscalerKey has run out of credit for the group, less than
-// creditMemory ago. Since then, the group has not served such a pod, and its limits and templates are the same.
-func (e *evaluation) learntNoCredit(i int, g *nodegroups.Group) bool {
+// creditMemory ago. Since then, the group has not served such a pod, and its limits are the same.
+func (e *evaluation) learntNoCredit(i, k int) bool {
+	g := &e.view.Pools[i].Groups[k]
 	if e.req.Declined == nil {
 		return false
 	}
-	at, ok := e.req.Declined()[creditKey(e.Pools.At(i).Name, g.Name)]
-	return ok && lacksCredit(g, at, e.now) && !(g.Served.At.After(at) && e.a.served(g))
+	at := e.req.Declined(creditKey(e.Pools.At(i).Name, g.Name))
+	return lacksCredit(g, at, e.now) && !servedSince(e.a.served[i][k], at)
 }
 
 // lacksCredit reports whether a pod's lack of credit for the group at the time at counts for others at the time now,
-// unless the group has served such a pod since.
+// unless the group has served such a pod since. at may be zero.
 func lacksCredit(g *nodegroups.Group, at, now time.Time) bool {
-	return now.Sub(at) < creditMemory && !g.LastSpecified.After(at)
+	return now.Sub(at) < creditMemory && !g.LimitsChanged.After(at)
+}
+
+func servedSince(services []nodegroups.Service, at time.Time) bool {
+	return slices.ContainsFunc(services, func(s nodegroups.Service) bool { return s.At.After(at) })
 }
 
 // growth returns the verdict for a group in state CanGrow. The verdict is open if the pod exceeds the group's remaining
@@ -301,7 +320,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 		holds.Closes = &reasonRequest
 	}
 	if e.req.Declined != nil && !g.ByEvent && !g.Foreign {
-		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.LastChanged.After(at) && !g.LastActivity.After(at) {
+		if at := e.req.Declined(DeclineKey(i, g.Name)); !at.IsZero() && !g.LastChanged.After(at) && !g.LastActivity.After(at) {
 			return opened(reasonDeclined, g.Name)
 		}
 	}
@@ -330,7 +349,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	}
 	v := opened(reasonDeclined, g.Name)
 	if !g.ByEvent && !g.Foreign {
-		v.Declined = []string{DeclineKey(i, g.Name)}
+		v.Declined = map[string]time.Time{DeclineKey(i, g.Name): e.now}
 	}
 	return v
 }

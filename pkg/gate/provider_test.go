@@ -134,17 +134,6 @@ func TestClosings(t *testing.T) {
 	}
 }
 
-// TestObservingARefusal: with mode: Observe, the verdict shows that a refusing provider would close the gate.
-func TestObservingARefusal(t *testing.T) {
-	r := twoBurstPools(t)
-	r.Observe = true
-	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: breaker.Status{State: breaker.Refusing, Until: now.Add(time.Minute)}}, {}}}
-	d := r.Decide(Request{Pod: &corev1.Pod{}}, view, now)
-	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonProviderRefusing.Code {
-		t.Errorf("%+v", v)
-	}
-}
-
 // TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until the template changes or
 // is tried again. The annotation's value Always does not change that.
 func TestTemplateRefused(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -352,12 +351,12 @@ func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now ti
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
 	request.RefusedAt, request.NoScaleUp = g.sources.RefusedAt, g.sources.NoScaleUp
 	if g.declines.Known() {
-		request.Declined = sync.OnceValue(func() map[string]time.Time {
+		request.Declined = func(group string) time.Time {
 			if key == "" {
 				key = request.AutoscalerKey()
 			}
-			return g.declines.Declined(key, pod.UID, now)
-		})
+			return g.declines.Declined(key, group, pod.UID, now)
+		}
 	}
 	return request
 }

@@ -195,7 +195,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
 		request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]
 		decision := rule.DecideFor(request, assess(c.ViewKey, &request), view, now)
-		if g.declines.Learn(c.AutoscalerKey, &decision, now) {
+		if g.declines.Learn(c.AutoscalerKey, &decision) {
 			poke(g.changed) // earlier decisions of this sync for pods with the same key may be outdated
 		}
 		return decision

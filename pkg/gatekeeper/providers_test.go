@@ -147,32 +147,6 @@ func TestBurstPoolRefuses(t *testing.T) {
 	w.heard("BurstPoolAccepts")
 }
 
-// TestTemplateIsReported: if a provider refuses pods of a template with a pod error, one event on the first pod has the
-// provider's message.
-func TestTemplateIsReported(t *testing.T) {
-	w := newWorld(t, burstNode("virtual"))
-	w.run()
-	w.setStatus(3, 3)
-	w.Lead()
-	w.verdict(pod("other"), "Open")
-	for _, name := range []string{"web-1", "web-2"} {
-		p := ownedBy(w.onBurst(name), "web")
-		w.addPod(p)
-		w.refuse(p, "ACI does not support providing args without specifying the command.")
-	}
-	next := ownedBy(pod("web-3"), "web")
-	w.verdict(next, "TemplateRefused")
-	w.verdict(pod("other"), "Open")
-	w.heard("BurstRefused", "Unsupported: ACI does not support providing args")
-	select {
-	case event := <-w.recorder.Events:
-		if strings.Contains(event, "BurstRefused") {
-			t.Errorf("it is told again: %s", event)
-		}
-	default:
-	}
-}
-
 // TestBurstNodeComesLate: when a node becomes a burst node, the pods that are already on it are processed.
 func TestBurstNodeComesLate(t *testing.T) {
 	w := newWorld(t)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -69,6 +70,11 @@ func (g *Gatekeeper) follow(what string, informer cache.SharedIndexInformer, han
 // counted before the pod's reserved budget is released.
 func (g *Gatekeeper) see(pod *v1.Pod) {
 	g.usage.See(pod)
+	if node, err := g.nodes.Get(pod.Spec.NodeName); err == nil {
+		if c := gate.ScheduledCondition(pod); c != nil {
+			g.usage.Place(pod, node, c.LastTransitionTime.Time)
+		}
+	}
 	g.providers.See(pod)
 }
 

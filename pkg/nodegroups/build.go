@@ -9,8 +9,13 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 )
 
-// Group.Orders has times of the last OrdersFor, at most one for each orderInterval.
-const OrdersFor, orderInterval = time.Hour, time.Minute
+const (
+	// Remembered is for how long a Group remembers orders and spells.
+	Remembered = time.Hour
+	// orderInterval thins out a group's orders. maxSpells and maxServed bound its spells and its services.
+	orderInterval        = time.Minute
+	maxSpells, maxServed = 20, 8
+)
 
 // Facts are the inputs to the view of one pool.
 type Facts struct {
@@ -23,7 +28,7 @@ type Facts struct {
 	// Template returns the configured node template of the named node group, or nil if none is configured. The function
 	// may itself be nil.
 	Template func(group string) *corev1.Node
-	// Served returns the Room of a node that took a pod older than the node (Service), or nil if the node took none.
+	// Served returns what daemons leave of a node that took a pod older than the node (Service), or nil if it took none.
 	Served func(node *corev1.Node) corev1.ResourceList
 	// ProvisionGrace is how long after its creation a node that is not usable yet counts as starting.
 	ProvisionGrace time.Duration
@@ -48,6 +53,9 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		j := facts.Source.Status(facts.Nodes, now)
 		p.Scans = j.Scans
 		p.Groups = make([]Group, len(j.Groups))
+		if p.Known = now; len(old.Groups) > 0 && !old.Known.IsZero() {
+			p.Known = old.Known
+		}
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
 			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
@@ -113,14 +121,8 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 	g.Settled = settled(g.State, g.Reason.Code)
 	g.startWith(set)
 	for _, node := range j.Members {
-		made := node.CreationTimestamp.Time
-		if made.After(g.Newest) {
+		if made := node.CreationTimestamp.Time; made.After(g.Newest) {
 			g.Newest = made
-		}
-		if facts.Served != nil && made.After(g.Served.Made) {
-			if room := facts.Served(node); room != nil {
-				g.Served = Service{Made: made, At: now, Room: room}
-			}
 		}
 		if since := readySince(node); !set.isStarting(node) && since.After(g.LastReady) {
 			g.LastReady = since
@@ -134,15 +136,22 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 	if len(j.Members) == 0 {
 		g.NodeTemplates = j.Seen
 	}
-	g.Since, g.LastChanged, g.LastSpecified, g.Known, g.LastArrival = now, now, now, now, now
+	g.Since, g.LastChanged, g.LimitsChanged, g.LastArrival = now, now, now, now
 	if g.State != Unknown {
 		g.LastActivity = now
 	}
 	if old != nil {
 		g.follow(old, now)
+	} else if g.State == Full {
+		g.Spells = []Spell{{}}
 	}
-	if n := len(g.Orders); g.LastScaleUp.After(now.Add(-OrdersFor)) && (n == 0 || g.LastScaleUp.Sub(g.Orders[n-1]) >= orderInterval) {
-		g.Orders = append(g.Orders, g.LastScaleUp)
+	g.order()
+	for _, node := range j.Members {
+		if facts.Served != nil && now.Sub(node.CreationTimestamp.Time) < Remembered {
+			if room := facts.Served(node); room != nil {
+				g.serve(node, set.taints(node), room, now)
+			}
+		}
 	}
 	if g.LastScaleUp.After(g.LastActivity) {
 		g.LastActivity = g.LastScaleUp
@@ -176,19 +185,61 @@ func (g *Group) follow(old *Group, now time.Time) {
 	} else {
 		g.LastActivity = now
 	}
-	if slices.EqualFunc(g.NodeTemplates, old.NodeTemplates, func(a, b NodeTemplate) bool { return a.key() == b.key() }) {
-		if g.Version == old.Version {
-			g.LastChanged = old.LastChanged
+	if g.Version == old.Version && slices.EqualFunc(g.NodeTemplates, old.NodeTemplates, func(a, b NodeTemplate) bool { return a.key() == b.key() }) {
+		g.LastChanged = old.LastChanged
+	}
+	if g.Limits == old.Limits && !old.LimitsChanged.IsZero() {
+		g.LimitsChanged = old.LimitsChanged
+	}
+	g.Orders = slices.DeleteFunc(slices.Clone(old.Orders), func(at time.Time) bool { return now.Sub(at) > Remembered })
+	g.Served = slices.Clone(old.Served)
+	g.Spells = slices.DeleteFunc(slices.Clone(old.Spells), func(s Spell) bool { return !s.To.IsZero() && now.Sub(s.To) > Remembered })
+	switch n := len(g.Spells); {
+	case g.State == Full && (n == 0 || !g.Spells[n-1].To.IsZero()):
+		g.Spells = append(g.Spells[max(0, n-maxSpells+1):], Spell{From: now})
+	case g.State != Full && n > 0 && g.Spells[n-1].To.IsZero():
+		g.Spells[n-1].To = now
+	}
+}
+
+// order adds the last scale-up to the orders, if it is new.
+func (g *Group) order() {
+	n := len(g.Orders)
+	switch {
+	case g.LastScaleUp.IsZero() || n > 0 && !g.LastScaleUp.After(g.Orders[n-1]):
+	case n > 1 && g.LastScaleUp.Sub(g.Orders[n-2]) < orderInterval:
+		g.Orders[n-1] = g.LastScaleUp
+	default:
+		g.Orders = append(g.Orders, g.LastScaleUp)
+	}
+}
+
+// serve adds a service by the node, without those that it makes superfluous, unless another one makes it superfluous.
+func (g *Group) serve(node *corev1.Node, taints []corev1.Taint, room corev1.ResourceList, now time.Time) {
+	made, at := node.CreationTimestamp.Time, now
+	for i := range g.Served {
+		if other := &g.Served[i]; !other.Node.isOf(node.Labels, taints) {
+			continue
+		} else if other.Made.Equal(made) {
+			at = other.At // its room may have changed
+		} else if other.Made.After(made) && covers(other.Node.Allocatable, room) {
+			return
 		}
-		if g.Limits == old.Limits && !old.LastSpecified.IsZero() {
-			g.LastSpecified = old.LastSpecified
+	}
+	g.Served = slices.DeleteFunc(g.Served, func(other Service) bool {
+		return !other.Made.After(made) && other.Node.isOf(node.Labels, taints) && covers(room, other.Node.Allocatable)
+	})
+	s := Service{Made: made, At: at, Node: *newNodeTemplate(node.Labels, taints, nil)}
+	s.Node.Allocatable = room
+	g.Served = append(g.Served[max(0, len(g.Served)-maxServed+1):], s)
+}
+
+// covers reports whether a has at least as much of everything as b.
+func covers(a, b corev1.ResourceList) bool {
+	for name, amount := range b {
+		if mine := a[name]; mine.Cmp(amount) < 0 {
+			return false
 		}
 	}
-	if !old.Known.IsZero() {
-		g.Known = old.Known
-	}
-	g.Orders = slices.DeleteFunc(slices.Clone(old.Orders), func(at time.Time) bool { return now.Sub(at) > OrdersFor })
-	if !g.Served.Made.After(old.Served.Made) {
-		g.Served = old.Served
-	}
+	return true
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,55 +225,59 @@ func TestFollow(t *testing.T) {
 // TestCreditFacts: the facts about a group that start its credit anew, in looks half a minute apart. An unknown group and a
 // node that took nothing change none of them.
 func TestCreditFacts(t *testing.T) {
-	const half = 30 * time.Second
-	at := func(look int) time.Time { return now.Add(time.Duration(look) * half) }
-	is := GroupStatus{Name: "g", State: CanGrow, Limits: "3", Seen: []NodeTemplate{{}}}
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
-	took := map[*corev1.Node]bool{}
-	var made []*corev1.Node
-	for range 3 {
-		made = append(made, node(time.Duration(3-len(made))*time.Minute, corev1.ConditionTrue))
-		made[len(made)-1].Labels = nil
+	at := func(look int) time.Time { return now.Add(time.Duration(look) * 30 * time.Second) }
+	is := GroupStatus{Name: "g", State: Full, Limits: "3", Seen: []NodeTemplate{{}}}
+	room := map[*corev1.Node]string{}
+	var vms []*corev1.Node // the youngest last
+	for i := range 4 {
+		vms = append(vms, node(time.Duration(4-i)*time.Minute, corev1.ConditionTrue))
+	}
+	served := func(vm, look int) Service {
+		return Service{Made: vms[vm].CreationTimestamp.Time, At: at(look), Node: NodeTemplate{Labels: vms[vm].Labels, Allocatable: cpus(room[vms[vm]])}}
 	}
 	view := &View{Pools: make([]Pool, 1)}
+	var want Group
 	for look, change := range []func(){
-		func() {},
-		func() { is.LastScaleUp, is.Version = at(1), "an order" },
-		func() { is.LastScaleUp, is.Members = at(2), made[1:2] },
-		func() { is.LastScaleUp, took[made[1]] = at(3), true },
-		func() { is.Members, took[made[0]] = made[:2], true }, // the older node of the two
-		func() { is.State, is.Limits, is.Members = Unknown, "", made },
-		func() { is.State, is.Limits, took[made[2]] = CanGrow, "4", true },
+		func() { want.Spells, want.LimitsChanged = []Spell{{}}, at(0) },
+		func() {
+			is.State, is.LastScaleUp, is.Version = CanGrow, at(1), "an order"
+			want.Spells, want.Orders = []Spell{{To: at(1)}}, []time.Time{at(1)}
+		},
+		func() { is.LastScaleUp, is.Members, want.Orders = at(2), vms[1:2], []time.Time{at(1), at(2)} },
+		func() { // the third order within a minute
+			is.LastScaleUp, room[vms[1]] = at(2).Add(time.Second), "2"
+			want.Orders, want.Served = []time.Time{at(1), at(2).Add(time.Second)}, []Service{served(1, 3)}
+		},
+		func() { is.Members, room[vms[0]] = vms[:2], "2" }, // the older node of the two
+		func() { is.State, is.Limits, is.Members = Unknown, "", vms },
+		func() { // a smaller one, and a change of the limits
+			is.State, is.Limits, room[vms[2]] = Full, "4", "1"
+			want.LimitsChanged, want.Spells, want.Served = at(6), append(want.Spells, Spell{From: at(6)}), []Service{served(1, 3), served(2, 6)}
+		},
+		func() { room[vms[2]] = "1500m"; want.Served = []Service{served(1, 3), served(2, 6)} }, // a daemon goes
+		func() { room[vms[3]] = "3"; want.Served = []Service{served(3, 8)} },
 		func() { is.Members, is.Seen = nil, []NodeTemplate{{Labels: map[string]string{"a": "b"}}} },
 	} {
 		change()
-		view = Build([]Facts{{Source: groups{is}, ProvisionGrace: time.Hour, Served: func(node *corev1.Node) corev1.ResourceList {
-			if took[node] {
-				return room
-			}
-			return nil
-		}}}, view, at(look))
+		view = Build([]Facts{{Source: groups{is}, ProvisionGrace: time.Hour, Served: func(node *corev1.Node) corev1.ResourceList { return cpus(room[node]) }}}, view, at(look))
 		g := view.Pools[0].Groups[0]
-		want := Group{Known: at(0), LastSpecified: at(0)}
-		if look >= 1 {
-			want.Orders = []time.Time{at(1)}
-		}
-		if look >= 3 { // a minute later
-			want.Orders = append(want.Orders, at(3))
-			want.Served = Service{Made: made[1].CreationTimestamp.Time, At: at(3), Room: room}
-		}
-		if look >= 6 {
-			want.Served, want.LastSpecified = Service{Made: made[2].CreationTimestamp.Time, At: at(6), Room: room}, at(look)
-		}
-		got := Group{Known: g.Known, LastSpecified: g.LastSpecified, Orders: g.Orders, Served: g.Served}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Group{}, "GroupStatus")); diff != "" {
-			t.Errorf("look %d (-want,+got):\n%s", look, diff)
+		got := Group{LimitsChanged: g.LimitsChanged, Orders: g.Orders, Spells: g.Spells, Served: g.Served}
+		if diff := cmp.Diff(want, got); diff != "" || !view.Pools[0].Known.Equal(at(0)) {
+			t.Errorf("look %d: known at %v; (-want,+got):\n%s", look, view.Pools[0].Known, diff)
 		}
 	}
-	view = Build([]Facts{{Source: groups{is}}}, view, at(1).Add(OrdersFor+time.Second))
-	if orders := view.Pools[0].Groups[0].Orders; len(orders) != 1 || !orders[0].Equal(at(3)) {
-		t.Errorf("after an hour, the orders at %v are known", orders)
+	view = Build([]Facts{{Source: groups{is}}}, view, at(1).Add(Remembered+time.Second))
+	if g := view.Pools[0].Groups[0]; len(g.Orders) != 1 || len(g.Spells) != 1 {
+		t.Errorf("after an hour, the orders at %v and the spells %v are known", g.Orders, g.Spells)
 	}
+}
+
+// cpus returns a list with this many CPUs, or nil for "".
+func cpus(n string) corev1.ResourceList {
+	if n == "" {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
 }
 
 // groups is a source that returns these groups for any nodes.

@@ -87,7 +87,7 @@ type GroupStatus struct {
 	// Version changes when the number of ordered nodes changes, when the limits change, and when another autoscaler
 	// process takes over. A pod that the group declined before the change no longer counts as declined.
 	Version string `json:"-"`
-	// Limits changes when the group's limits or, if the source knows it, the template of its nodes change.
+	// Limits changes when the group's limits or, if the source shows it, the template of its new nodes change.
 	Limits string `json:"limits,omitempty"`
 	// Remaining is the amount of each resource that a CanGrow group may still order; nil if the limits are unknown or
 	// there are none. The group cannot grow for a pod whose request for a resource exceeds Remaining.
@@ -156,14 +156,16 @@ type Group struct {
 	LastActivity time.Time `json:"moved,omitzero"`
 	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`
-	// LastSpecified is when the group's Limits or its node templates last changed.
-	LastSpecified time.Time `json:"specified,omitzero"`
-	// Known is when a scheduler that knew nothing of the group first saw it.
-	Known time.Time `json:"known,omitzero"`
-	// Orders are the times of the group's scale-ups in the last OrdersFor, at most one for each minute.
+	// LimitsChanged is when the group's Limits last changed.
+	LimitsChanged time.Time `json:"limitsChanged,omitzero"`
+	// Orders are the times of the group's scale-ups in the last Remembered. Of those within a minute, it has the first and
+	// the last.
 	Orders []time.Time `json:"orders,omitempty"`
-	// Served is the last service of the group; empty if there was none.
-	Served Service `json:"served,omitzero"`
+	// Spells are the times for which the group was Full, and that ended at most Remembered ago.
+	Spells []Spell `json:"spells,omitempty"`
+	// Served are the group's services. A service is left out if a later one was by a node of the same kind with at least
+	// as much room.
+	Served []Service `json:"served,omitempty"`
 	// Nodes is the number of the group's nodes. Starting is the number of nodes that are not usable yet, are not being
 	// removed, and are younger than the provisionGrace.
 	Nodes    int `json:"nodes"`
@@ -191,8 +193,24 @@ type Service struct {
 	// Made is the creation time of the node, and At is when the service was first seen.
 	Made time.Time `json:"made,omitzero"`
 	At   time.Time `json:"at,omitzero"`
-	// Room is the CPU and the memory that the node has without pods other than DaemonSets'.
-	Room corev1.ResourceList `json:"room,omitempty"`
+	// Node describes the node. Its Allocatable is what DaemonSets and static pods leave.
+	Node NodeTemplate `json:"node,omitzero"`
+}
+
+// Spell is a time for which a group was Full. From is zero if it is not known when it began, and To is zero while it lasts.
+type Spell struct {
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+}
+
+// NotFullSince returns the first time from the given time on at which the group was not Full; zero if there is none yet.
+func (g *Group) NotFullSince(t time.Time) time.Time {
+	for _, s := range g.Spells {
+		if !s.From.After(t) && (s.To.IsZero() || s.To.After(t)) {
+			return s.To
+		}
+	}
+	return t
 }
 
 // Pool is a pool in the view. It combines the pool's status from the source with facts about the pool's nodes.
@@ -203,6 +221,8 @@ type Pool struct {
 	Since time.Time `json:"since,omitzero"`
 	// Until is when the state of a group, or of a burst pool's provider, next changes without an event; zero if never.
 	Until time.Time `json:"until,omitzero"`
+	// Known is when a scheduler that knew nothing of the pool first saw it.
+	Known time.Time `json:"known,omitzero"`
 	Scans
 	// Nodes is the number of the pool's nodes. Starting, Leaving and Tainted count the nodes for which IsStarting,
 	// IsLeaving and IsTainted return true.

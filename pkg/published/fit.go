@@ -80,8 +80,8 @@ func (v *View) dropDetails() int {
 		n += len(p.NodeTemplates) + len(p.Provider.Templates)
 		p.NodeTemplates, p.Provider.Templates, p.Groups = nil, nil, slices.Clone(p.Groups)
 		for k := range p.Groups {
-			n += len(p.Groups[k].NodeTemplates)
-			p.Groups[k].NodeTemplates = nil
+			n += len(p.Groups[k].NodeTemplates) + len(p.Groups[k].Served)
+			p.Groups[k].NodeTemplates, p.Groups[k].Served = nil, nil
 		}
 	}
 	return n

@@ -55,7 +55,7 @@ type View struct {
 	Usage []Usage `json:"usage,omitempty"`
 	// Override is the operator's override of the gate, if any.
 	Override gate.Override `json:"override,omitzero"`
-	// Declines has the declines of each AutoscalerKey, by gate.KeyDigest.
+	// Declines has what gate.Declines remembers.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
 	// Waits has the times since which pods have waited, by the pod's UID. It leaves out pods whose conditions show
 	// these times.
@@ -119,7 +119,7 @@ func (v *View) Restored(name string) (nodegroups.Pool, bool) {
 		return nodegroups.Pool{}, false
 	}
 	p := &v.Capacity.Pools[i]
-	return nodegroups.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes, Groups: p.Groups}, true
+	return nodegroups.Pool{State: p.State, Since: p.Since, Known: p.Known, Nodes: p.Nodes, Groups: p.Groups}, true
 }
 
 // quiet returns the View without the fields that change at every evaluation of the pools. While pods are held, it drops
@@ -231,8 +231,8 @@ func (v *View) CreditEnds(request gate.Request, pools pool.List, now time.Time) 
 
 // addDeclines adds the declines of the pod's AutoscalerKey to the request.
 func (v *View) addDeclines(request *gate.Request, now time.Time) {
-	if decline, ok := v.Declines[gate.KeyDigest(request.AutoscalerKey())]; ok {
-		uid := request.Pod.UID
-		request.Declined = func() map[string]time.Time { return decline.Believed(uid, now) }
+	if len(v.Declines) > 0 {
+		digest, uid := gate.KeyDigest(request.AutoscalerKey()), request.Pod.UID
+		request.Declined = func(key string) time.Time { return gate.Believed(v.Declines, digest, key, uid, now) }
 	}
 }

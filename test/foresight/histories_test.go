@@ -206,19 +206,6 @@ func TestHistories(t *testing.T) {
 		p.play(5*minute, ours)
 		p.expectBurst(t, "windows", 0)
 	})
-	t.Run("an autoscaler that crashes again and again for a day", func(t *testing.T) {
-		p := scenario(t, vms("general", "user", 1, 3, 20))
-		p.SetGroup(groupName("general"), func(g *simcluster.Group) { g.Fault = simcluster.Fault{NeverRegisters: true} })
-		p.add("web", 3)
-		for began := p.Now(); p.Now().Before(began.Add(24 * hour)); {
-			p.play(25*time.Second, ours)
-			p.Kill()
-			p.play(35*time.Second, ours)
-			p.Start()
-		}
-		p.expectBurst(t, "web", 2)
-		p.expectHeld(t, 20*minute)
-	})
 	t.Run("a static pool at two of three for ten days", func(t *testing.T) {
 		p := scenario(t, vms("general", "user", 2, 2, 20))
 		p.static = &static.MaxNodes{Nodes: 3, MinWait: provisionGrace}
@@ -332,27 +319,6 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
-// TestReplacedVMs: VMs that do not register in time are replaced without a backoff. If the second ones come within the
-// credit, no pod is let in before.
-func TestReplacedVMs(t *testing.T) {
-	for _, minor := range []int{35, 36} {
-		for _, mended := range []time.Duration{14 * time.Minute, 20 * time.Minute} {
-			p := scenarioOf(t, func(o *simcluster.Options) { o.SizeCache, o.Autoscaler.Minor = 0, minor }, vms("general", "user", 1, 5, 20), vms("system", "system", 0, 5, 10))
-			setFaults(p, simcluster.Fault{NeverRegisters: true})
-			p.add("web", 3)
-			p.play(mended, ours)
-			setFaults(p, simcluster.Fault{})
-			p.play(40*time.Minute, ours)
-			want := 0
-			if mended > provisionGrace && minor == 36 { // 1.35 gives the first group up, and the second gets its time
-				want = 2
-			}
-			p.expectBurst(t, "web", want)
-			p.expectHeld(t, 20*time.Minute)
-		}
-	}
-}
-
 func setFaults(p *player, fault simcluster.Fault) {
 	for _, g := range p.Groups() {
 		p.SetGroup(g.Name, func(g *simcluster.Group) { g.Fault = fault })
@@ -424,6 +390,11 @@ func TestCredit(t *testing.T) {
 				p.UpdateNode(name, func(n *corev1.Node) { n.Status.Allocatable = node("user", "general", "1").Status.Allocatable })
 			})
 		}, 2, 2},
+		{"VMs that come only when they are ordered again, after 15 minutes", one, nil, dead, 3, func(p *player, i int) {
+			if i == 28 {
+				setFaults(p, simcluster.Fault{})
+			}
+		}, 0, 0},
 		{"VMs that take 14 minutes", []simcluster.Group{slow(one[0], 14*minute)}, nil, nil, 5, nil, 0, 0},
 		{"three groups in turn, 14 minutes each", []simcluster.Group{slow(vms("general", "user", 1, 2, 30), 14*minute), slow(vms("more", "user", 0, 1, 20), 14*minute), slow(vms("system", "system", 0, 2, 10), 14*minute)}, nil, nil, 4, nil, 0, 0},
 		{"two pools in turn, of which the first has provisionGrace 30m", []simcluster.Group{slow(vms("general", "user", 1, 2, 30), 25*minute), slow(vms("system", "system", 0, 2, 10), 14*minute)}, provisions, patient, 3, nil, 0, 0},

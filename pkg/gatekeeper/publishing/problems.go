@@ -210,12 +210,13 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 
 // findNotServing finds node groups that count as full for some pods, because they have not served these pods.
 func (ps *Problems) findNotServing(declines *gate.Declines, view *nodegroups.View, now time.Time) {
+	notServing := declines.NotServing(now)
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
-			if g, name := &view.Pools[i].Groups[k], ps.pools.At(i).Name; declines.HasNoCredit(name, g, now) {
+			if g, name := &view.Pools[i].Groups[k], ps.pools.At(i).Name; notServing(name, g) {
 				ps.current = append(ps.current, problem{id: "NotServing\n" + name + "\n" + g.Name, code: "NotServing",
-					message: fmt.Sprintf("pool %s: node group %s counts as full for some pods. They waited longer than a node should take, and no new node took a pod. "+
-						"This ends when a new node takes such a pod, at the latest in an hour. Look at the group's newest nodes and at the autoscaler's log", name, cmp.Or(g.Name, "without a name"))})
+					message: fmt.Sprintf("pool %s: node group %s counts as full for some pods. They waited longer than a node should take, and no new node that they would fit took a pod. "+
+						"This ends when one does, or when the group's limits change. Look at the group's newest nodes and at the autoscaler's log", name, cmp.Or(g.Name, "without a name"))})
 			}
 		}
 	}

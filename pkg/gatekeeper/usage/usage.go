@@ -28,9 +28,9 @@ type Usage struct {
 	nodes  map[string]ByPriority // by name; nodes without pods are left out
 	shares map[string]shares     // by the node's name; nodes without shares are left out
 	ending map[string]int        // how many pods are terminating, by the node's name
-	// By the node's name, oldest has when the oldest pod that is or was on the node was created, without daemons. daemons
-	// has what daemons request: pods of DaemonSets and static pods.
-	oldest  map[string]time.Time
+	// By the node's name, served has the UIDs of nodes that took a pod older than the node, and daemons has what pods of
+	// DaemonSets and static pods request.
+	served  map[string]types.UID
 	daemons map[string]aci.Use
 }
 
@@ -43,7 +43,7 @@ const notShared = ""
 // New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods.
 func New(scheduler string) *Usage {
 	return &Usage{scheduler: scheduler, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{},
-		oldest: map[string]time.Time{}, daemons: map[string]aci.Use{}}
+		served: map[string]types.UID{}, daemons: map[string]aci.Use{}}
 }
 
 // taken is the usage of one pod.
@@ -52,7 +52,6 @@ type taken struct {
 	shared          bool // aci.IsShared
 	priority        int32
 	ending, daemon  bool
-	created         time.Time
 	Load
 }
 
@@ -104,10 +103,7 @@ func (l Load) plus(n int, other Load) Load {
 
 // See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
-	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil, created: pod.CreationTimestamp.Time}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		now.daemon = owner.Kind == "DaemonSet" || owner.Kind == "Node"
-	}
+	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil, daemon: isDaemon(pod)}
 	if now.node != "" {
 		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
 		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
@@ -154,14 +150,12 @@ func (u *Usage) goneLocked(pod types.UID) {
 func (u *Usage) countLocked(pod *taken, n int) {
 	if pod.daemon {
 		u.daemons[pod.node] = u.daemons[pod.node].Add(n, pod.Requests)
-	} else if oldest, ok := u.oldest[pod.node]; n > 0 && (!ok || pod.created.Before(oldest)) {
-		u.oldest[pod.node] = pod.created
 	}
 	if left := u.nodes[pod.node].Plus(pod.priority, n, pod.Load); len(left) > 0 {
 		u.nodes[pod.node] = left
 	} else {
 		delete(u.nodes, pod.node)
-		delete(u.oldest, pod.node)
+		delete(u.served, pod.node)
 		delete(u.daemons, pod.node)
 	}
 	if pod.ending {
@@ -196,18 +190,42 @@ func (u *Usage) Of(node string) ByPriority {
 	return u.nodes[node]
 }
 
-// Served returns what the node has for pods beside daemons, if a pod that is older than the node was bound to it
-// (nodegroups.Service); nil otherwise.
+// isDaemon reports whether the pod is a DaemonSet's or a static pod.
+func isDaemon(pod *v1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && (owner.Kind == "DaemonSet" || owner.Kind == "Node")
+}
+
+// Place notes since when the pod is on the node. See must have processed the pod. If the pod is older than the node and is
+// no daemon, the node has served (Served). A pod that was bound before the node was made was on another of this name.
+func (u *Usage) Place(pod *v1.Pod, node *v1.Node, bound time.Time) {
+	made := node.CreationTimestamp.Time
+	if isDaemon(pod) || !pod.CreationTimestamp.Time.Before(made) || bound.Before(made) {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.nodes[node.Name] != nil {
+		u.served[node.Name] = node.UID
+	}
+}
+
+// Served returns what the node has for pods beside daemons, if it has served (nodegroups.Service); nil otherwise.
 func (u *Usage) Served(node *v1.Node) v1.ResourceList {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if oldest, ok := u.oldest[node.Name]; !ok || !oldest.Before(node.CreationTimestamp.Time) {
+	if served, ok := u.served[node.Name]; !ok || served != node.UID {
 		return nil
 	}
-	cpu, memory, daemons := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), u.daemons[node.Name]
-	cpu.Sub(*apiresource.NewMilliQuantity(daemons.MilliCPU, apiresource.DecimalSI))
-	memory.Sub(*apiresource.NewQuantity(daemons.Memory, apiresource.BinarySI))
-	return v1.ResourceList{v1.ResourceCPU: cpu, v1.ResourceMemory: memory}
+	room, daemons := node.Status.Allocatable.DeepCopy(), u.daemons[node.Name]
+	for name, taken := range map[v1.ResourceName]*apiresource.Quantity{
+		v1.ResourceCPU: apiresource.NewMilliQuantity(daemons.MilliCPU, apiresource.DecimalSI), v1.ResourceMemory: apiresource.NewQuantity(daemons.Memory, apiresource.BinarySI),
+	} {
+		left := room[name]
+		left.Sub(*taken)
+		room[name] = left
+	}
+	return room
 }
 
 // Sums returns the load of each pool's nodes, by the pool's index.

@@ -107,7 +107,7 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	for uid := range now {
 		u.Gone(uid)
 	}
-	if len(u.pods)+len(u.nodes)+len(u.shares)+len(u.oldest)+len(u.daemons) != 0 {
+	if len(u.pods)+len(u.nodes)+len(u.shares)+len(u.served)+len(u.daemons) != 0 {
 		t.Errorf("%d pods, %d nodes and %d nodes with shares are left", len(u.pods), len(u.nodes), len(u.shares))
 	}
 	for _, uid := range []string{"huge", "huge too"} {
@@ -120,26 +120,28 @@ func TestUsageDoesNotDrift(t *testing.T) {
 
 // TestServed: a node serves if a pod is bound to it that is older than the node, and no daemon. Daemons take room.
 func TestServed(t *testing.T) {
-	began := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	began := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	vm := node("vm")
-	vm.CreationTimestamp = metav1.NewTime(began)
-	vm.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi")}
+	vm.UID, vm.CreationTimestamp = "1", began
+	vm.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("8Gi"), "gpu": resource.MustParse("1")}
 	u := New("ours")
-	see := func(uid, owner string, age time.Duration) {
+	place := func(uid, owner string, age, bound time.Duration) {
 		p := podOn("vm", uid, "250m", "1Gi", v1.PodRunning)
 		p.CreationTimestamp = metav1.NewTime(began.Add(-age))
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Controller: ptr.To(true)}}
 		u.See(p)
+		u.Place(p, vm, began.Add(bound))
 	}
-	see("agent", "DaemonSet", time.Hour)
-	see("static", "Node", time.Hour)
-	see("younger", "ReplicaSet", -time.Minute)
-	see("as old", "ReplicaSet", 0)
+	place("agent", "DaemonSet", time.Hour, time.Minute)
+	place("static", "Node", time.Hour, time.Minute)
+	place("younger", "ReplicaSet", -time.Minute, time.Minute)
+	place("as old", "ReplicaSet", 0, time.Minute)
+	place("on an earlier node", "ReplicaSet", time.Hour, -time.Minute)
 	if room := u.Served(vm); room != nil {
 		t.Errorf("it has served, with room for %v", room)
 	}
-	see("older", "ReplicaSet", time.Second)
-	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("6Gi")}
+	place("older", "ReplicaSet", time.Second, time.Minute)
+	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("6Gi"), "gpu": resource.MustParse("1")}
 	if room := u.Served(vm); !equality.Semantic.DeepEqual(room, want) {
 		t.Errorf("it has room for %v, want %v", room, want)
 	}
@@ -147,10 +149,7 @@ func TestServed(t *testing.T) {
 	if u.Served(vm) == nil || vm.Status.Allocatable.Cpu().Value() != 2 {
 		t.Errorf("it has not served, or the node has changed: %v", vm.Status.Allocatable)
 	}
-	for _, uid := range []types.UID{"agent", "static", "younger", "as old"} {
-		u.Gone(uid)
-	}
-	if u.Served(vm) != nil {
+	if vm.UID = "2"; u.Served(vm) != nil {
 		t.Error("another node with the name has served")
 	}
 }
