@@ -413,6 +413,14 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
+// deleted drops all entries of a deleted pod.
+func (g *Gatekeeper) deleted(pod *v1.Pod) {
+	if pod.Spec.NodeName == "" {
+		g.held.Deleted(pod, g.config.Clock.Now())
+	}
+	g.forget(pod.UID)
+}
+
 // forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.tried(pod)

@@ -1,8 +1,6 @@
 package gatekeeper
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -43,52 +40,6 @@ func (w *world) pacingOf(job string) (breaker.OwnerPacing, *breaker.Pacing) {
 	owner := types.UID("uid-of-" + job)
 	p := w.providers.Pacing(2, owner, nil, w.clock.Now())
 	return p.Owners[owner], p
-}
-
-// TestJobIsPaced: the gate opens for few pods of a Job at a time. A refusal resets the peak.
-func TestJobIsPaced(t *testing.T) {
-	w := newSlowWorld(t, burstNode("virtual"))
-	w.run()
-	w.setStatus(3, 3)
-	w.Lead()
-	next := ofJob(pod("next"), "sums")
-	w.verdict(next, "Open")
-	placed := func(pods ...*v1.Pod) Snapshot {
-		return Snapshot{NotStarted: func(_ int, visit func(*v1.Pod)) {
-			for _, p := range pods {
-				visit(p)
-			}
-		}}
-	}
-	if v := w.Decide(next, placed(pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Quota != 1 {
-		t.Errorf("others were placed: %+v", v)
-	}
-	if v := w.Decide(next, placed(ofJob(pod("a"), "sums")), gate.Wait{}).Burst[2]; v.Reason.Code != "RateLimited" {
-		t.Errorf("one was placed: %+v", v)
-	}
-	a, b := ofJob(w.onBurst("a"), "sums"), ofJob(w.onBurst("b"), "sums")
-	w.addPod(a)
-	w.addPod(b)
-	w.verdict(next, "RateLimited")
-	w.verdict(ofJob(pod("other"), "another"), "Open")
-	if first, second := w.SchedulerSignature(next), w.SchedulerSignature(ofJob(pod("other"), "another")); fmt.Sprint(first) == fmt.Sprint(second) {
-		t.Error("the pods of two Jobs are treated alike")
-	}
-	if v := w.Decide(next, placed(a, b), gate.Wait{}).Burst[2]; !strings.Contains(v.Reason.Detail, "2 of Job sums") {
-		t.Errorf("they are counted twice: %+v", v)
-	}
-	a.Status.Phase = v1.PodRunning
-	w.update(a)
-	w.verdict(next, "Open")
-
-	b.Status.Phase, b.Status.Reason, b.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, quotaMessage
-	w.update(b)
-	w.eventually(func() string {
-		if job, p := w.pacingOf("sums"); len(job.Refused) != 1 || !p.TrustedUntil.IsZero() || len(job.Starting) != 0 || p.Peak.Pods != 1 || p.Peak.MilliCPU != 0 {
-			return fmt.Sprintf("after a refusal: %+v", p)
-		}
-		return ""
-	})
 }
 
 // TestRecallOfTheRefused: refusals that happened while no scheduler led are found before the first decision.

@@ -10,10 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -32,12 +30,6 @@ func (w *world) onBurst(name string) *v1.Pod {
 	p := withCondition(pod(name), v1.ConditionTrue, "", w.clock.Now())
 	p.Spec.NodeName = "virtual"
 	p.Status.Phase = v1.PodPending
-	return p
-}
-
-// ownedBy makes a ReplicaSet the pod's controller.
-func ownedBy(p *v1.Pod, owner string) *v1.Pod {
-	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: owner, UID: types.UID("uid-of-" + owner), Controller: ptr.To(true)}}
 	return p
 }
 

@@ -45,7 +45,7 @@ func (g *Gatekeeper) watch() error {
 				}
 				if pod, ok := obj.(*v1.Pod); ok {
 					g.usage.Gone(pod.UID)
-					g.forget(pod.UID)
+					g.deleted(pod)
 					g.free(pod)
 					g.Freed(placeOf(pod))
 					g.providers.Deleted(pod)
@@ -84,7 +84,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	// as one update.
 	if before.UID != pod.UID {
 		g.usage.Gone(before.UID)
-		g.forget(before.UID)
+		g.deleted(before)
 		g.providers.Gone(before.UID)
 	}
 	g.see(pod)

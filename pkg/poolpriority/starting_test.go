@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,9 @@ func TestJobIsPaced(t *testing.T) {
 		if node, err := h.schedule(of("a-2", "a")); err == nil || !strings.Contains(err.Error(), gate.ReasonRateLimited.Sentence) {
 			t.Errorf("the second of a Job is on %q, and was told %v; want %q", node, err, gate.ReasonRateLimited.Sentence)
 		}
+	}
+	if fmt.Sprint(h.plugin.SignPod(h.ctx, of("a-2", "a"))) == fmt.Sprint(h.plugin.SignPod(h.ctx, of("b-2", "b"))) {
+		t.Error("the pods of two Jobs are treated alike")
 	}
 	if node, err := h.schedule(pod("web").CreationTimestamp(metav1.Now()).Obj()); node != "virtual" {
 		t.Errorf("a pod that costs nothing is on %q (%v)", node, err)

@@ -31,6 +31,7 @@ func (s *Status) Fit() *Status {
 	}{
 		{"details", v.dropDetails},
 		{"waits", func() int { return dropNewest(&v.Waits, excess, func(w Wait) time.Time { return w.Unschedulable }) }},
+		{"heirs", func() (n int) { n, c.Memory.Ended = len(c.Memory.Ended), nil; return n }},
 		{"refusals", c.Memory.dropRefusals},
 		{"clocks", func() int {
 			since := func(t time.Time) time.Time { return t }

@@ -48,8 +48,16 @@ type Memory struct {
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 	// Ignored has the times at which autoscalers last ignored held pods, by the pod's UID.
 	Ignored map[types.UID]time.Time `json:"ignored,omitempty"`
+	// Ended has the held pods that were deleted lately, by a key of the pods that continue their waiting.
+	Ended map[string][]Ended `json:"ended,omitempty"`
 	// Returns has the pauses of Return, by the workload's UID.
 	Returns map[types.UID]returnplan.Pause `json:"returns,omitempty"`
+}
+
+// Ended is a held pod that was deleted. At is when it was deleted, and Waited is for how long it had lacked resources.
+type Ended struct {
+	At     time.Time     `json:"at"`
+	Waited time.Duration `json:"waited"`
 }
 
 // Override is the operator's override and the UID of its ConfigMap. The override may have expired.

@@ -65,7 +65,7 @@ type View struct {
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
 	// LeftOut counts the entries that Fit left out, such as "230 refusals". They are details (usage figures, declines and
-	// templates), waits (Waits), refusals (Memory.BurstPools) and clocks (Memory.Unschedulable). A decision from an
+	// templates), waits (Waits), heirs (Memory.Ended), refusals (Memory.BurstPools) and clocks (Memory.Unschedulable). A decision from an
 	// incomplete View may differ from the scheduler's decision.
 	LeftOut []string `json:"leftOut,omitempty"`
 }

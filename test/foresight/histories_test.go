@@ -78,24 +78,6 @@ func TestHistories(t *testing.T) {
 		p.play(20*minute, ours)
 		p.expectBurst(t, "web", 3) // 1 + 4 on VMs
 	})
-	t.Run("the first pool's VMs never come: when it is given up, the second gets its time", func(t *testing.T) {
-		first := vms("general", "user", 1, 3, 20)
-		first.Fault = simcluster.Fault{NeverRegisters: true}
-		p := scenario(t, first, vms("system", "system", 0, 4, 10))
-		p.add("web", 3)
-		p.play(15*minute, ours)
-		p.expectBurst(t, "web", 0)
-		p.play(10*minute, ours)
-		p.expectBurst(t, "web", 0) // they run in the second pool
-	})
-	t.Run("VMs that take eight minutes", func(t *testing.T) {
-		slow := vms("general", "user", 1, 5, 20)
-		slow.Boot = 8 * minute
-		p := scenario(t, slow)
-		p.add("web", 5)
-		p.play(12*minute, ours)
-		p.expectBurst(t, "web", 0)
-	})
 	t.Run("a gang that completes after six minutes", func(t *testing.T) {
 		p := scenario(t, vms("general", "user", 1, 4, 20))
 		p.SetGroup(groupName("general"), func(g *simcluster.Group) { g.Boot = 3 * minute })
@@ -357,7 +339,6 @@ func TestCredit(t *testing.T) {
 	one := []simcluster.Group{vms("general", "user", 1, 50, 20)}
 	noLimit := func(p *player) { p.rule.HoldLimit = 0 }
 	dead := func(p *player) { noLimit(p); setFaults(p, simcluster.Fault{NeverRegisters: true}) }
-	patient := func(p *player) { setProvisionGrace(p, 30*minute) }
 	provisions := func(o *simcluster.Options) { o.Autoscaler.MaxNodeProvisionTime = 30 * minute }
 	change := func(p *player, do func(node string)) { // new VMs, before they are ready
 		for _, node := range p.Nodes() {
@@ -397,12 +378,12 @@ func TestCredit(t *testing.T) {
 		}, 0, 0},
 		{"VMs that take 14 minutes", []simcluster.Group{slow(one[0], 14*minute)}, nil, nil, 5, nil, 0, 0},
 		{"three groups in turn, 14 minutes each", []simcluster.Group{slow(vms("general", "user", 1, 2, 30), 14*minute), slow(vms("more", "user", 0, 1, 20), 14*minute), slow(vms("system", "system", 0, 2, 10), 14*minute)}, nil, nil, 4, nil, 0, 0},
-		{"two pools in turn, of which the first has provisionGrace 30m", []simcluster.Group{slow(vms("general", "user", 1, 2, 30), 25*minute), slow(vms("system", "system", 0, 2, 10), 14*minute)}, provisions, patient, 3, nil, 0, 0},
+		{"two pools in turn, of which the first has provisionGrace 30m", []simcluster.Group{slow(vms("general", "user", 1, 2, 30), 25*minute), slow(vms("system", "system", 0, 2, 10), 14*minute)}, provisions, func(p *player) { setProvisionGrace(p, 30*minute) }, 3, nil, 0, 0},
 		{"the same, and the first pool's VMs never come", []simcluster.Group{vms("general", "user", 1, 2, 30), slow(vms("system", "system", 0, 5, 10), 14*minute)}, func(o *simcluster.Options) {
 			provisions(o)
 			o.Autoscaler.Minor = 35 // 1.36 does not give the group up
 		}, func(p *player) {
-			patient(p)
+			setProvisionGrace(p, 30*minute)
 			p.SetGroup(groupName("general"), func(g *simcluster.Group) { g.Fault = simcluster.Fault{NeverRegisters: true} })
 		}, 3, nil, 0, 0},
 		{"VMs that other pods take", []simcluster.Group{vms("general", "user", 1, 200, 20)}, nil, noLimit, 1, func(p *player, i int) {

@@ -17,6 +17,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // ReasonStarting is the reason of every regular pool until the gatekeeper first evaluates the pools.
@@ -32,6 +33,8 @@ type Pods struct {
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
 	batches      batches
+	ended        map[string][]published.Ended // by heirKey, the deleted pods without heirs, the first first
+	numEnded     int
 	// trusted is set once Pods may use the times in the pods' conditions. For pods that had scheduling gates, these
 	// times are too early. The last leader's published times must therefore be restored before trusted is set.
 	trusted bool
@@ -121,7 +124,7 @@ type heldPod struct {
 // New returns Pods without entries.
 func New() *Pods {
 	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
-		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
+		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, ended: map[string][]published.Ended{}}
 }
 
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
@@ -163,7 +166,7 @@ func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 	switch since := gate.UnschedulableSince(pod); {
 	case since.IsZero():
-		h.firstFailed[pod.UID] = now
+		h.firstFailed[pod.UID] = now.Add(-h.inheritLocked(pod, now))
 	case h.trusted:
 		h.firstFailed[pod.UID] = since
 	}
@@ -373,10 +376,11 @@ func (h *Pods) Count() int {
 }
 
 // UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. The times
-// are rounded up to seconds. There are three groups of pods. The first group are held pods whose condition shows an
-// earlier time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second
-// group are pods that are not held and last failed for such a reason, for example a missing PVC. The PVC may appear
-// while no scheduler leads. The third group are members of gangs, but only those that last lacked resources. ignored has
+// are rounded up to seconds. There are three groups of pods. The first group are held pods whose condition shows another
+// time. These pods had scheduling gates, once failed for a reason other than a lack of resources, or continue the waiting
+// of deleted pods. The second group are pods that are not held and last failed for such a reason, for example a missing
+// PVC. The PVC may appear while no scheduler leads. The third group are members of gangs, but only those that last lacked
+// resources. ignored has
 // when autoscalers last ignored held pods.
 func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 	h.mu.Lock()
@@ -389,7 +393,7 @@ func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 		}
 		if entry != nil && !c.member {
 			condition := gate.ScheduledCondition(entry.pod)
-			publish = condition != nil && h.latest(uid).Sub(condition.LastTransitionTime.Time) > clockTolerance
+			publish = condition != nil && !h.latest(uid).IsZero() && !isNear(h.latest(uid), condition.LastTransitionTime.Time)
 		}
 		if publish {
 			known[uid] = roundUp(h.latest(uid))

@@ -1,0 +1,81 @@
+package held
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// TestHeirs: a new pod continues the waiting of one that was deleted while it was held, also under the next leader.
+func TestHeirs(t *testing.T) {
+	began := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	of := func(name, owner string) *v1.Pod {
+		p := pod(name)
+		if owner != "" {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", UID: types.UID(owner), Controller: ptr.To(true)}}
+		}
+		return p
+	}
+	wait := func(h *Pods, p *v1.Pod, now time.Time) time.Duration {
+		h.Failed(p, true, now)
+		h.Add(p, "", closed, nil, now)
+		return now.Sub(h.Since(p, now).NoRoom)
+	}
+	end := func(h *Pods, p *v1.Pod, now time.Time) {
+		h.Deleted(p, now)
+		h.Remove(p.UID)
+	}
+	h := New()
+	h.Trust(began)
+	first := of("first", "a")
+	wait(h, first, began)
+	h.Failed(of("not held", "a"), true, began)
+	end(h, of("not held", "a"), began)
+	bare := of("bare", "")
+	wait(h, bare, began)
+	now := began.Add(3 * time.Minute)
+	end(h, first, now)
+	end(h, bare, now)
+	next := New()
+	next.RestoreDeleted(h.DeletedPods(now))
+	next.Trust(now)
+	now = now.Add(heirsFor)
+	for _, tc := range []struct {
+		pod  *v1.Pod
+		want time.Duration
+	}{
+		{of("another owner's", "b"), 0}, {of("the heir", "a"), 3 * time.Minute}, {of("the second", "a"), 0}, {of("a bare one", ""), 3 * time.Minute},
+	} {
+		if got := wait(next, tc.pod, now); got != tc.want {
+			t.Errorf("%s continues %v, want %v", tc.pod.Name, got, tc.want)
+		}
+	}
+	heir := of("the heir", "a")
+	said := heir.DeepCopy()
+	said.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(now)}}
+	next.Update(heir, said, now)
+	if known, _ := next.UnknownToAPI(); !known[heir.UID].Equal(now.Add(-3 * time.Minute)) {
+		t.Errorf("the heir's time is published as %v", known[heir.UID])
+	}
+	end(next, heir, now.Add(3*time.Minute))
+	if got := wait(next, of("its heir", "a"), now.Add(5*time.Minute)); got != 6*time.Minute {
+		t.Errorf("the heir's heir continues %v", got)
+	}
+	wait(next, of("later", "a"), now)
+	end(next, of("later", "a"), now)
+	if got := wait(next, of("too late", "a"), now.Add(heirsFor+time.Second)); got != 0 || len(next.DeletedPods(now.Add(heirsFor+time.Second))) != 0 {
+		t.Errorf("one that comes too late continues %v", got)
+	}
+	for i := range maxEnded + 10 {
+		wait(next, of(fmt.Sprint(i), fmt.Sprint(i)), now)
+		end(next, of(fmt.Sprint(i), fmt.Sprint(i)), now)
+	}
+	if n := len(next.DeletedPods(now)); n != maxEnded {
+		t.Errorf("%d deleted pods are remembered", n)
+	}
+}
