@@ -27,7 +27,6 @@ func (o *options) newExplain() *cobra.Command {
 		Long: "Explain why a pod waits or is where it is, and what would change that. The command shows the scheduler's last message, and the decision that the scheduler would make now.\n\n" +
 			"For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it shows where the pods are, and the decision for a new pod. For a file, it shows only the decision for a new pod.\n" +
 			"It does not check whether a node has room for the pod.",
-		ValidArgsFunction: o.completeObjects,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(files) > 0 && len(args) > 0:

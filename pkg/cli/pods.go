@@ -44,7 +44,6 @@ func (o *options) newPods() *cobra.Command {
 	c.Flags().BoolVarP(&po.all, "all-namespaces", "A", false, "list the pods of all namespaces")
 	c.Flags().StringVar(&po.pool, "pool", "", "list only the pods in this pool")
 	c.Flags().BoolVar(&po.held, "held", false, "list only the pods that the gate holds")
-	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // it fails only if the flag is not defined
 	return c
 }
 
