@@ -34,7 +34,7 @@ func (o *options) newStatus() *cobra.Command {
 			"NODES shows the numbers of usable nodes and of nodes on their way (+), and the maximum. CPU and MEMORY show what pods request, and what the nodes\n" +
 			"offer. For a burst pool, PODS, CPU and MEMORY show what its provider bills, and the budget. Open and Closed are the gate's decision for a new\n" +
 			"pod without constraints, requests or tolerations.",
-		RunE:              func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
+		RunE: func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
 	}
 }
 

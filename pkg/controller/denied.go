@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -26,15 +25,6 @@ const (
 	// has no right to change nodes.
 	lasting = "the gate taint stays and hides the node from other schedulers. To remove the taint, run pool-priority-controller cleanup --taint-only with the right to edit nodes"
 )
-
-// backoff returns, by node name, the backoffs of the nodes for which the API server denied a change.
-func (r *GateTaint) backoff() *flowcontrol.Backoff {
-	r.once.Do(func() {
-		r.denials = flowcontrol.NewBackOff(deniedRetry, maxDeniedRetry)
-		r.denials.Clock = r.Clock
-	})
-	return r.denials
-}
 
 // try tests by one dry run whether the controller may put the gate taint on nodes. So the controller reports a denial
 // before the first node needs a change. try always returns nil, because an error would end the controller.
@@ -62,8 +52,9 @@ func (r *GateTaint) try(ctx context.Context) error {
 // report writes an event that the API server denied a change of the node. It returns the backoff before the next
 // attempt.
 func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) time.Duration {
-	r.backoff().Next(node.Name, r.Clock.Now())
-	pause := r.backoff().Get(node.Name)
+	denials := r.backoffs().denials
+	denials.Next(node.Name, r.Clock.Now())
+	pause := denials.Get(node.Name)
 	advice := denial.Advice(err)
 	if !r.wants(node) {
 		advice = lasting

@@ -87,7 +87,7 @@ func TestGateTaintDenied(t *testing.T) {
 	if err := c.Get(context.Background(), client.ObjectKey{Name: "virtual"}, got); err != nil || !r.InLine(got) {
 		t.Errorf("%v, taints %v, once it was let pass", err, got.Spec.Taints)
 	}
-	if r.backoff().Get("virtual") > 0 {
+	if r.backoffs().denials.Get("virtual") > 0 {
 		t.Error("the denial is remembered")
 	}
 }

@@ -37,10 +37,21 @@ type GateTaint struct {
 	Clock    clock.Clock
 	Progress *watchdog.Watch
 
-	once     sync.Once
-	denials  *flowcontrol.Backoff // the backoffs by node name; see the method backoff
-	contests contests
-	left     sync.Map // UIDs of nodes that mention has logged
+	once  sync.Once
+	waits backoffs
+	left  sync.Map // UIDs of nodes that mention has logged
+}
+
+// backoffs are the backoffs of the nodes for which the API server denied a change, by node name, and of those for which
+// another component may undo a change, by contestKey.
+type backoffs struct{ denials, contests *flowcontrol.Backoff }
+
+func (r *GateTaint) backoffs() backoffs {
+	r.once.Do(func() {
+		r.waits = backoffs{flowcontrol.NewBackOff(deniedRetry, maxDeniedRetry), flowcontrol.NewBackOff(contestedRetry, maxContestedRetry)}
+		r.waits.denials.Clock, r.waits.contests.Clock = r.Clock, r.Clock
+	})
+	return r.waits
 }
 
 var _ reconcile.Reconciler = &GateTaint{}
@@ -58,25 +69,23 @@ func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 
 // Reconcile corrects the gate taint of one node.
 func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	node := &corev1.Node{}
+	node, waits := &corev1.Node{}, r.backoffs()
 	if err := r.Client.Get(ctx, request.NamespacedName, node); err != nil {
-		r.backoff().Reset(request.Name)
-		r.contests.forget(request.Name)
+		waits.denials.Reset(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	r.mention(ctx, node)
 	now := r.Clock.Now()
 	if r.InLine(node) {
-		r.backoff().Reset(node.Name)
-		r.contests.kept(node.Name, now)
+		waits.denials.Reset(node.Name)
 		return reconcile.Result{}, nil
 	}
-	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // flowcontrol.Backoff has no method for the remaining time
+	// flowcontrol.Backoff has no method for the remaining time.
+	if waits.denials.IsInBackOffSinceUpdate(node.Name, now) {
 		return reconcile.Result{RequeueAfter: deniedRetry}, nil
 	}
-	side := side{uid: node.UID, tainted: r.wants(node)}
-	if wait := r.undone(ctx, node, side, now); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+	if waits.contests.IsInBackOffSinceUpdate(contestKey(node, r.wants(node)), now) {
+		return reconcile.Result{RequeueAfter: contestedRetry}, nil
 	}
 	switch err := r.Write(ctx, node); {
 	case denial.Is(err):
@@ -84,14 +93,14 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	case err != nil:
 		return notWritten(err)
 	}
-	r.backoff().Reset(node.Name)
-	r.contests.written(node.Name, side, now)
+	waits.denials.Reset(node.Name)
+	r.changed(ctx, node)
 	if r.InLine(node) {
 		return reconcile.Result{}, nil
 	}
 	// The node in the API server's response does not have the requested taints, because a webhook or a policy changed
 	// them. The API server may send no watch event, so the controller reconciles the node again after a backoff.
-	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
+	return reconcile.Result{RequeueAfter: contestedRetry}, nil
 }
 
 // mention logs, once for each node, that a node of a burst pool has another installation's gate taint. The controller
