@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
@@ -139,8 +140,21 @@ func Template(pod *corev1.Pod) string {
 	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != "" {
 		return string(owner.UID) + "/" + revision
 	}
-	// The hash leaves out VolumeMounts and Env, because they may differ between pods of one template. For example, the
-	// volume of the ServiceAccount token has a random name.
+	return string(owner.UID) + "/" + containersOf(pod)
+}
+
+// Heir returns a key of the pods that continue each other's waiting: those of the same namespace, controller and template.
+func Heir(pod *corev1.Pod) string {
+	var owner types.UID
+	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
+		owner = controller.UID
+	}
+	return encode(pod.Namespace, owner, Template(pod), View(pod), pod.Spec.Priority, containersOf(pod))
+}
+
+// containersOf returns a hash of the pod's containers. It leaves out VolumeMounts and Env, because they may differ between
+// pods of one template. For example, the volume of the ServiceAccount token has a random name.
+func containersOf(pod *corev1.Pod) string {
 	var containers []corev1.Container
 	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, c := range all {
@@ -148,7 +162,7 @@ func Template(pod *corev1.Pod) string {
 			containers = append(containers, c)
 		}
 	}
-	return string(owner.UID) + "/" + encode(containers)
+	return encode(containers)
 }
 
 func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {

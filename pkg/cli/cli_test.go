@@ -105,17 +105,3 @@ func TestVersion(t *testing.T) {
 		}
 	}
 }
-
-func TestCompletion(t *testing.T) {
-	s := newServer(t)
-	for args, want := range map[string]string{
-		"status --color ": "auto\nalways\nnever\n:4",
-		"-o ":             "wide\njson\nyaml\nname\n:4",
-	} {
-		words := strings.Split(args, " ")
-		c := s.command()
-		if code := c.options.run(t.Context(), append([]string{"__complete"}, words...)); code != exitDone || !strings.HasPrefix(c.out.String(), want) {
-			t.Errorf("%q: %q, want %q", args, c.out, want)
-		}
-	}
-}

@@ -61,6 +61,10 @@ func TestCredit(t *testing.T) {
 		{"only one group was full", 40 * minute, func(user, system *nodegroups.Group, _ *Request) {
 			user.Spells, system.Spells = []nodegroups.Spell{{From: ago(time.Hour), To: ago(minute)}}, []nodegroups.Spell{{From: ago(time.Minute)}}
 		}, true, 0},
+		{"the pod continues the waiting of another", 10 * minute, func(_, _ *nodegroups.Group, request *Request) { request.Inherited = 12 * minute }, false, minute},
+		{"for which the group has ordered", 10 * minute, func(user, _ *nodegroups.Group, request *Request) {
+			user.Orders, request.Inherited = []time.Time{ago(21 * minute), ago(minute)}, 12*minute
+		}, false, 2 * minute},
 		{"the autoscaler ignored the pod", 25 * minute, func(_, _ *nodegroups.Group, request *Request) { request.IgnoredUntil = ago(20 * minute) }, false, 3 * minute},
 		{"nothing else starts it anew", 23 * minute, func(user, _ *nodegroups.Group, _ *Request) {
 			user.Since, user.LastActivity, user.LastChanged, user.LimitsChanged, user.Until = now, now, now, now, now.Add(minute)

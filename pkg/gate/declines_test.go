@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -76,16 +74,5 @@ func TestLossOfCredit(t *testing.T) {
 	}
 	if k.NotServing(later.Add(creditMemory))("user", g); believes("c", later.Add(time.Second)) || !k.Known() {
 		t.Error("it is not forgotten, or the decline is")
-	}
-}
-
-// TestKindsOfTenants: with tenants, what pods teach holds for their namespace.
-func TestKindsOfTenants(t *testing.T) {
-	key := func(namespace string, tenant *Tenant) string {
-		req := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, Tenant: tenant}
-		return req.AutoscalerKey()
-	}
-	if a := key("a", &Tenant{}); a != key("a", &Tenant{}) || a == key("b", &Tenant{}) || key("a", nil) != key("b", nil) {
-		t.Error("the kinds of tenants' pods are mixed up")
 	}
 }

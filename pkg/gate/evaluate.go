@@ -248,7 +248,7 @@ func (e *evaluation) holdEnds() time.Time {
 	if e.HoldLimit == 0 || since.IsZero() {
 		return time.Time{}
 	}
-	return since.Add(e.HoldLimit)
+	return since.Add(e.HoldLimit - e.req.Inherited)
 }
 
 // closings closes the gate while the provider refuses pods like this one (breaker.Closing). Afterwards, the gate is

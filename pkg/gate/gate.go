@@ -85,6 +85,8 @@ type Request struct {
 	// IgnoredUntil is when autoscalers last ignored the pod, for example because it was nominated to a node; zero if
 	// they never ignored the pod.
 	IgnoredUntil time.Time
+	// Inherited is for how long a deleted pod had waited whose waiting the pod continues.
+	Inherited time.Duration
 	// Overflow is set if Rule.Overflow found, for the view of the decision, that upcoming nodes have no room for the pod.
 	Overflow bool
 	// Declined returns when the node group with the DeclineKey last declined a pod with the request's AutoscalerKey, or

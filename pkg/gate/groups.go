@@ -108,6 +108,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 		return time.Time{}
 	}
 	wants := latest(req.NoRoomSince, latest(req.IgnoredUntil, r.seenFrom(req.Pod)))
+	inherited := wants.Add(-req.Inherited)
 	var start, began time.Time
 	lasts := time.Duration(0)
 	for i := range a.applicable {
@@ -120,11 +121,11 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 			lasts = max(lasts, max(graces.Provision, r.StaleAfter+r.UnknownGrace, g.MinWait)+graces.Decline)
 			began = nodegroups.Earliest(began, g.NotFullSince(wants))
 			start = latest(start, view.Pools[i].Known)
-			if first := slices.IndexFunc(g.Orders, wants.Before); first >= 0 && now.Sub(wants) < nodegroups.Remembered { // else, it may not be the first
+			if first := slices.IndexFunc(g.Orders, inherited.Before); first >= 0 && now.Sub(inherited) < nodegroups.Remembered { // else, it may not be the first
 				start = latest(start, g.Orders[first])
 			}
 			for _, s := range a.served[i][k] {
-				if s.Made.After(wants) {
+				if s.Made.After(inherited) {
 					start = latest(start, s.At)
 				}
 			}
@@ -133,7 +134,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 	if began.IsZero() {
 		return time.Time{}
 	}
-	return latest(start, began).Add(lasts)
+	return latest(start, began.Add(-req.Inherited)).Add(lasts)
 }
 
 // CreditEnds returns when the pod of the request has no credit left; zero while its credit does not run.
@@ -161,12 +162,7 @@ func IsExpendable(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority < expendable
 }
 
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+func latest(a, b time.Time) time.Time { return nodegroups.Latest(a, b) }
 
 // IsNotApplicable reports whether the reason says that no node of a pool or node group can run the pod. Such a pool or
 // node group does not keep the gate closed.
@@ -244,7 +240,7 @@ func (e *evaluation) group(i, k int) Verdict {
 		return Verdict{Open: true, Reason: g.Reason}
 	case !e.credit.IsZero() && !e.now.Before(e.credit):
 		v := opened(reasonNoCredit, g.Name)
-		if !IsExpendable(e.req.Pod) {
+		if !IsExpendable(e.req.Pod) && e.now.Sub(e.credit) < creditMemory {
 			v.Declined = map[string]time.Time{creditKey(e.Pools.At(i).Name, g.Name): e.credit}
 		}
 		return v

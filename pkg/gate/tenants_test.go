@@ -200,15 +200,24 @@ func TestOnlyWhenFull(t *testing.T) {
 	}
 }
 
-// TestTenantsTellPodsApart: pods that the gate treats differently because of their namespaces have different keys.
+// TestTenantsTellPodsApart: pods that the gate treats differently because of their namespaces have different keys. With
+// tenants, pods of two namespaces always do, so that they teach one another nothing.
 func TestTenantsTellPodsApart(t *testing.T) {
 	seen := map[string]bool{}
 	for _, tenant := range []*Tenant{nil, {}, {MayAsk: true}, {Lost: Lost{configv1.LossNetworkPolicy: "a"}}, {Lost: Lost{configv1.LossSecurityContext: "a"}}} {
-		key := (&Request{Pod: PlainPod(), Tenant: tenant}).AutoscalerKey()
-		if seen[key] || key == "" {
-			t.Errorf("%+v has the key %s of another", tenant, key)
+		request := Request{Pod: PlainPod(), Tenant: tenant}
+		key := request.AutoscalerKey()
+		if tenant != nil {
+			again := *tenant
+			request.Tenant = &again
 		}
-		seen[key] = true
+		if seen[key] || key == "" || request.AutoscalerKey() != key {
+			t.Errorf("%+v has the key %s of another, or not always", tenant, key)
+		}
+		request.Pod.Namespace, seen[key] = "other", true
+		if same := request.AutoscalerKey() == key; same != (tenant == nil) {
+			t.Errorf("%+v: a pod of another namespace has the same key: %v", tenant, same)
+		}
 	}
 }
 

@@ -348,7 +348,7 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 // the key takes longer than most decisions. Therefore, an empty key is computed only if the decision needs it.
 func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
-	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
+	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil, request.Inherited = since.Unschedulable, since.NoRoom, since.Ignored, since.Inherited
 	request.RefusedAt, request.NoScaleUp = g.sources.RefusedAt, g.sources.NoScaleUp
 	if g.declines.Known() {
 		request.Declined = func(group string) time.Time {
@@ -413,7 +413,7 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// deleted drops all entries of a deleted pod.
+// deleted drops all entries of a pod that is being deleted, or is bound.
 func (g *Gatekeeper) deleted(pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
 		g.held.Deleted(pod, g.config.Clock.Now())

@@ -8,12 +8,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -135,16 +133,6 @@ func (w *world) hold(name string, annotations map[string]string, since time.Time
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	w.Gatekeeper.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil)
-}
-
-// TestGaugesOfBudgets: the budget's gauges have the same units as the gauges of its usage.
-func TestGaugesOfBudgets(t *testing.T) {
-	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
-		args.Pools[2].Burst.Limits = &configv1.BurstLimits{CPU: ptr.To(resource.MustParse("1500m")), Memory: ptr.To(resource.MustParse("2G"))}
-	}, burstNode("virtual"))
-	w.run()
-	w.Lead()
-	w.are(map[string]float64{"pool_budget_pods{aci}": -1, "pool_budget_cpu_cores{aci}": 1.5, "pool_budget_memory_bytes{aci}": 2e9})
 }
 
 // TestGaugesOfNamespaces: the first 200 namespaces in a burst pool have series of their own, until their pods are gone.

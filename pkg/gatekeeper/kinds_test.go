@@ -163,34 +163,12 @@ func TestKinds(t *testing.T) {
 	}
 	w.check("second", "1", true)
 	w.check("of another kind", "2", false)
-	w.held.Remove("early") // as if it had been bound
-	w.held.Remove("of another kind")
-	w.held.Remove("first")
 
 	w.clock.Step(gate.TrialAfter)
 	w.check("believes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("probe", "1", false)
-	w.check("beside it", "1", true)
-	w.check("probe", "1", false)
-	w.step(time.Minute)
-	if !w.wasActivated("probe") {
-		t.Error("the probe is not requeued")
-	}
-	w.check("after the probe", "1", true)
-	w.held.Remove("probe")
-	w.clock.Step(gate.TrialAfter)
-	w.check("long after the probe", "1", true)
-	w.clock.Step(time.Second)
-	w.check("next probe", "1", false)
-
-	// A trial that does not end within TrialLimit is replaced. A trial that is bound or deleted is replaced at once.
-	w.clock.Step(gate.TrialLimit)
-	w.check("while the probe probes", "1", true)
-	w.clock.Step(time.Second)
+	w.forget("probe")
 	w.check("another probe", "1", false)
-	w.check("beside that", "1", true)
-	w.forget("another probe")
-	w.check("yet another probe", "1", false)
-	w.check("beside that one", "1", true)
+	w.check("beside it", "1", true)
 }

@@ -305,6 +305,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	g.sources.Remember(&report.Memory, g.held.Count() > 0, now)
 	g.providers.Remember(&report.Memory)
 	g.override.Remember(&report.Memory)
-	report.Memory.Returns, report.Memory.Ended = g.Pauses(), g.held.DeletedPods(now)
+	report.Memory.Returns, report.Memory.Heirs = g.Pauses(), g.held.Heirs(now)
 	g.publisher.Submit(report)
 }

@@ -70,7 +70,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		g.returns.Store(&returns{pauses: last.Memory.Returns})
-		g.held.RestoreDeleted(last.Memory.Ended)
+		g.held.RestoreHeirs(last.Memory.Heirs)
 		if last.View != nil {
 			g.declines.Restore(last.View.Declines)
 		}

@@ -95,7 +95,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 		g.Freed(placeOf(before))
 	}
 	if !mayWait(pod) {
-		g.forget(pod.UID)
+		g.deleted(pod) // or bound
 		if pod.Spec.NodeName != "" && before.Spec.NodeName == "" {
 			g.providers.WarnOfDifferences(pod, func(p *pool.Pool) []string {
 				namespace, _ := g.spaces.Get(pod.Namespace) // nil if the informer does not have the namespace

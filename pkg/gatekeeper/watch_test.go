@@ -255,3 +255,23 @@ func TestUnreadPolicies(t *testing.T) {
 		})
 	}
 }
+
+// TestHeirOfJob: a Job's pod has a finalizer, so that it is first marked as deleted. Its replacement continues its waiting.
+func TestHeirOfJob(t *testing.T) {
+	w := newWorld(t)
+	old, replacement := ofJob(pod("a"), "sums"), ofJob(pod("b"), "sums")
+	for _, p := range []*v1.Pod{old, replacement} {
+		must.NoError(t, w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p))
+	}
+	w.Gatekeeper.Failed(old, true)
+	w.held.Add(old, "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, w.clock.Now())
+	w.clock.Step(time.Minute)
+	now, marked := metav1.Now(), old.DeepCopy()
+	marked.DeletionTimestamp = &now
+	w.Gatekeeper.update(old, marked)
+	w.deleted(marked)
+	w.Gatekeeper.Failed(replacement, true)
+	if got := w.held.Since(replacement, w.clock.Now()).Inherited; got != time.Minute {
+		t.Errorf("it continues %v", got)
+	}
+}

@@ -1,10 +1,12 @@
 package nodegroups
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
 )
@@ -28,8 +30,9 @@ type Facts struct {
 	// Template returns the configured node template of the named node group, or nil if none is configured. The function
 	// may itself be nil.
 	Template func(group string) *corev1.Node
-	// Served returns what daemons leave of a node that took a pod older than the node (Service), or nil if it took none.
-	Served func(node *corev1.Node) corev1.ResourceList
+	// Served returns what daemons leave of a node that took a pod older than the node, and when it last did (Service). If
+	// it took none, the list is nil. The function may itself be nil.
+	Served func(node *corev1.Node) (corev1.ResourceList, time.Time)
 	// ProvisionGrace is how long after its creation a node that is not usable yet counts as starting.
 	ProvisionGrace time.Duration
 }
@@ -57,7 +60,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 			p.Known = old.Known
 		}
 		for k := range j.Groups {
-			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
+			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), p.Known.Before(now), facts, now)
 			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
 			j.Groups[k] = p.Groups[k].GroupStatus // starting nodes may have changed the group's state
 		}
@@ -110,7 +113,7 @@ func (p *Pool) group(name string) *Group {
 
 // build fills the group from the source's status j. old is the same group in the previous view, or nil. build returns
 // when the group's node templates next change without an event; zero if never.
-func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) time.Time {
+func (g *Group) build(j *GroupStatus, old *Group, known bool, facts *Facts, now time.Time) time.Time {
 	g.GroupStatus = *j
 	g.Nodes = len(j.Members)
 	var template *corev1.Node
@@ -144,15 +147,11 @@ func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) t
 		g.follow(old, now)
 	} else if g.State == Full {
 		g.Spells = []Spell{{}}
+	} else if known {
+		g.Spells = []Spell{{To: now}} // before it was there, it could not grow
 	}
 	g.order()
-	for _, node := range j.Members {
-		if facts.Served != nil && now.Sub(node.CreationTimestamp.Time) < Remembered {
-			if room := facts.Served(node); room != nil {
-				g.serve(node, set.taints(node), room, now)
-			}
-		}
-	}
+	g.serve(j.Members, set, facts, now)
 	if g.LastScaleUp.After(g.LastActivity) {
 		g.LastActivity = g.LastScaleUp
 	}
@@ -192,7 +191,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 		g.LimitsChanged = old.LimitsChanged
 	}
 	g.Orders = slices.DeleteFunc(slices.Clone(old.Orders), func(at time.Time) bool { return now.Sub(at) > Remembered })
-	g.Served = slices.Clone(old.Served)
+	g.Served = old.Served // serve replaces it
 	g.Spells = slices.DeleteFunc(slices.Clone(old.Spells), func(s Spell) bool { return !s.To.IsZero() && now.Sub(s.To) > Remembered })
 	switch n := len(g.Spells); {
 	case g.State == Full && (n == 0 || !g.Spells[n-1].To.IsZero()):
@@ -214,24 +213,49 @@ func (g *Group) order() {
 	}
 }
 
-// serve adds a service by the node, without those that it makes superfluous, unless another one makes it superfluous.
-func (g *Group) serve(node *corev1.Node, taints []corev1.Taint, room corev1.ResourceList, now time.Time) {
-	made, at := node.CreationTimestamp.Time, now
-	for i := range g.Served {
-		if other := &g.Served[i]; !other.Node.isOf(node.Labels, taints) {
+// serve adds the services of the members to those of the view before.
+func (g *Group) serve(members []*corev1.Node, set *nodeSet, facts *Facts, now time.Time) {
+	if facts.Served == nil {
+		return
+	}
+	type candidate struct {
+		Service
+		labels map[string]string
+		taints []corev1.Taint
+	}
+	var all []candidate
+	found := map[types.UID]bool{}
+	for _, node := range members {
+		if now.Sub(node.CreationTimestamp.Time) > Remembered {
 			continue
-		} else if other.Made.Equal(made) {
-			at = other.At // its room may have changed
-		} else if other.Made.After(made) && covers(other.Node.Allocatable, room) {
-			return
+		}
+		if room, at := facts.Served(node); room != nil {
+			all = append(all, candidate{Service{UID: node.UID, Made: node.CreationTimestamp.Time, At: at, Node: NodeTemplate{Allocatable: room}}, node.Labels, set.taints(node)})
+			found[node.UID] = true
 		}
 	}
-	g.Served = slices.DeleteFunc(g.Served, func(other Service) bool {
-		return !other.Made.After(made) && other.Node.isOf(node.Labels, taints) && covers(room, other.Node.Allocatable)
+	for _, s := range g.Served {
+		if !found[s.UID] {
+			all = append(all, candidate{s, s.Node.Labels, s.Node.Taints})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(b.Made.Compare(a.Made), b.At.Compare(a.At), cmp.Compare(a.UID, b.UID))
 	})
-	s := Service{Made: made, At: at, Node: *newNodeTemplate(node.Labels, taints, nil)}
-	s.Node.Allocatable = room
-	g.Served = append(g.Served[max(0, len(g.Served)-maxServed+1):], s)
+	g.Served = nil
+	for _, c := range all {
+		if len(g.Served) == maxServed {
+			break
+		}
+		if !slices.ContainsFunc(g.Served, func(s Service) bool {
+			return !s.At.Before(c.At) && s.Node.isOf(c.labels, c.taints) && covers(s.Node.Allocatable, c.Node.Allocatable)
+		}) {
+			room := c.Node.Allocatable
+			c.Node = *newNodeTemplate(c.labels, c.taints, nil)
+			c.Node.Allocatable = room
+			g.Served = append(g.Served, c.Service)
+		}
+	}
 }
 
 // covers reports whether a has at least as much of everything as b.

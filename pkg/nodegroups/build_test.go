@@ -1,6 +1,8 @@
 package nodegroups
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // says is a source that returns this state for any nodes.
@@ -227,13 +230,18 @@ func TestFollow(t *testing.T) {
 func TestCreditFacts(t *testing.T) {
 	at := func(look int) time.Time { return now.Add(time.Duration(look) * 30 * time.Second) }
 	is := GroupStatus{Name: "g", State: Full, Limits: "3", Seen: []NodeTemplate{{}}}
-	room := map[*corev1.Node]string{}
+	room, took := map[types.UID]string{}, map[types.UID]time.Time{}
 	var vms []*corev1.Node // the youngest last
 	for i := range 4 {
 		vms = append(vms, node(time.Duration(4-i)*time.Minute, corev1.ConditionTrue))
+		vms[i].UID = types.UID(fmt.Sprint(i))
 	}
-	served := func(vm, look int) Service {
-		return Service{Made: vms[vm].CreationTimestamp.Time, At: at(look), Node: NodeTemplate{Labels: vms[vm].Labels, Allocatable: cpus(room[vms[vm]])}}
+	serve := func(vm int, cpu string, look int) { room[vms[vm].UID], took[vms[vm].UID] = cpu, at(look) }
+	served := func(which ...int) (all []Service) {
+		for _, i := range which {
+			all = append(all, Service{UID: vms[i].UID, Made: vms[i].CreationTimestamp.Time, At: took[vms[i].UID], Node: NodeTemplate{Labels: vms[i].Labels, Allocatable: cpus(room[vms[i].UID])}})
+		}
+		return all
 	}
 	view := &View{Pools: make([]Pool, 1)}
 	var want Group
@@ -245,30 +253,40 @@ func TestCreditFacts(t *testing.T) {
 		},
 		func() { is.LastScaleUp, is.Members, want.Orders = at(2), vms[1:2], []time.Time{at(1), at(2)} },
 		func() { // the third order within a minute
-			is.LastScaleUp, room[vms[1]] = at(2).Add(time.Second), "2"
-			want.Orders, want.Served = []time.Time{at(1), at(2).Add(time.Second)}, []Service{served(1, 3)}
+			is.LastScaleUp = at(2).Add(time.Second)
+			serve(1, "2", 3)
+			want.Orders, want.Served = []time.Time{at(1), at(2).Add(time.Second)}, served(1)
 		},
-		func() { is.Members, room[vms[0]] = vms[:2], "2" }, // the older node of the two
+		func() { is.Members = vms[:2]; serve(0, "2", 3) },                                              // an older node, at the same time
+		func() { is.Members = slices.Clone(is.Members); serve(0, "2", 5); want.Served = served(1, 0) }, // and once more
 		func() { is.State, is.Limits, is.Members = Unknown, "", vms },
 		func() { // a smaller one, and a change of the limits
-			is.State, is.Limits, room[vms[2]] = Full, "4", "1"
-			want.LimitsChanged, want.Spells, want.Served = at(6), append(want.Spells, Spell{From: at(6)}), []Service{served(1, 3), served(2, 6)}
+			is.State, is.Limits = Full, "4"
+			serve(2, "1", 7)
+			want.LimitsChanged, want.Spells, want.Served = at(7), append(want.Spells, Spell{From: at(7)}), served(2, 1, 0)
 		},
-		func() { room[vms[2]] = "1500m"; want.Served = []Service{served(1, 3), served(2, 6)} }, // a daemon goes
-		func() { room[vms[3]] = "3"; want.Served = []Service{served(3, 8)} },
+		func() { room["2"] = "500m"; want.Served = served(2, 1, 0) }, // a daemon comes
+		func() { serve(3, "3", 9); want.Served = served(3) },
 		func() { is.Members, is.Seen = nil, []NodeTemplate{{Labels: map[string]string{"a": "b"}}} },
 	} {
 		change()
-		view = Build([]Facts{{Source: groups{is}, ProvisionGrace: time.Hour, Served: func(node *corev1.Node) corev1.ResourceList { return cpus(room[node]) }}}, view, at(look))
+		view = Build([]Facts{{Source: groups{is}, ProvisionGrace: time.Hour, Served: func(node *corev1.Node) (corev1.ResourceList, time.Time) {
+			return cpus(room[node.UID]), took[node.UID]
+		}}}, view, at(look))
 		g := view.Pools[0].Groups[0]
 		got := Group{LimitsChanged: g.LimitsChanged, Orders: g.Orders, Spells: g.Spells, Served: g.Served}
 		if diff := cmp.Diff(want, got); diff != "" || !view.Pools[0].Known.Equal(at(0)) {
 			t.Errorf("look %d: known at %v; (-want,+got):\n%s", look, view.Pools[0].Known, diff)
 		}
 	}
-	view = Build([]Facts{{Source: groups{is}}}, view, at(1).Add(Remembered+time.Second))
+	other := is
+	other.Name, other.State = "new", CanGrow
+	view = Build([]Facts{{Source: groups{is, other}}}, view, at(1).Add(Remembered+time.Second))
 	if g := view.Pools[0].Groups[0]; len(g.Orders) != 1 || len(g.Spells) != 1 {
 		t.Errorf("after an hour, the orders at %v and the spells %v are known", g.Orders, g.Spells)
+	}
+	if g := view.Pools[0].Groups[1]; !g.NotFullSince(at(0)).Equal(at(1).Add(Remembered + time.Second)) {
+		t.Errorf("a group that appears could grow before: %v", g.Spells)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
 )
@@ -163,8 +164,8 @@ type Group struct {
 	Orders []time.Time `json:"orders,omitempty"`
 	// Spells are the times for which the group was Full, and that ended at most Remembered ago.
 	Spells []Spell `json:"spells,omitempty"`
-	// Served are the group's services. A service is left out if a later one was by a node of the same kind with at least
-	// as much room.
+	// Served are the group's services, the youngest node first. A service is left out if a younger node of the same kind
+	// with at least as much room served at least as late.
 	Served []Service `json:"served,omitempty"`
 	// Nodes is the number of the group's nodes. Starting is the number of nodes that are not usable yet, are not being
 	// removed, and are younger than the provisionGrace.
@@ -190,7 +191,8 @@ type Group struct {
 // Service shows that a group's new nodes take waiting pods. A pod that was older than the node was bound to it. The pod
 // may be any scheduler's, but no DaemonSet's and no static pod.
 type Service struct {
-	// Made is the creation time of the node, and At is when the service was first seen.
+	// UID is the node's UID, Made is its creation time, and At is when a pod that is older than the node was last bound to it.
+	UID  types.UID `json:"uid,omitempty"`
 	Made time.Time `json:"made,omitzero"`
 	At   time.Time `json:"at,omitzero"`
 	// Node describes the node. Its Allocatable is what DaemonSets and static pods leave.
@@ -321,6 +323,14 @@ func (v *View) AnyFinal() bool {
 // Earliest returns the earlier of two times. A zero time means never.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// Latest returns the later of two times.
+func Latest(a, b time.Time) time.Time {
+	if b.After(a) {
 		return b
 	}
 	return a

@@ -29,9 +29,12 @@ func (s *Status) Fit() *Status {
 		name string
 		drop func() int // leaves out at least some entries if there are any, and returns how many
 	}{
+		{"heirs", func() (n int) {
+			n, c.Memory.Heirs = len(c.Memory.Heirs.Ended)+len(c.Memory.Heirs.Inherited), Heirs{}
+			return n
+		}},
 		{"details", v.dropDetails},
 		{"waits", func() int { return dropNewest(&v.Waits, excess, func(w Wait) time.Time { return w.Unschedulable }) }},
-		{"heirs", func() (n int) { n, c.Memory.Ended = len(c.Memory.Ended), nil; return n }},
 		{"refusals", c.Memory.dropRefusals},
 		{"clocks", func() int {
 			since := func(t time.Time) time.Time { return t }

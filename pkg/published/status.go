@@ -48,10 +48,17 @@ type Memory struct {
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 	// Ignored has the times at which autoscalers last ignored held pods, by the pod's UID.
 	Ignored map[types.UID]time.Time `json:"ignored,omitempty"`
-	// Ended has the held pods that were deleted lately, by a key of the pods that continue their waiting.
-	Ended map[string][]Ended `json:"ended,omitempty"`
+	// Heirs has who continues the waiting of deleted pods.
+	Heirs Heirs `json:"heirs,omitzero"`
 	// Returns has the pauses of Return, by the workload's UID.
 	Returns map[types.UID]returnplan.Pause `json:"returns,omitempty"`
+}
+
+// Heirs has the held pods that were deleted lately, by alike.Heir, and for how long the pods had waited whose waiting other
+// pods continue, by the UIDs of the latter.
+type Heirs struct {
+	Ended     map[string][]Ended          `json:"ended,omitempty"`
+	Inherited map[types.UID]time.Duration `json:"inherited,omitempty"`
 }
 
 // Ended is a held pod that was deleted. At is when it was deleted, and Waited is for how long it had lacked resources.
@@ -98,6 +105,7 @@ func (s *Status) Quiet() *Status {
 // pod is held stays: otherwise tools would say for a while that no pod waits.
 func (s *Status) Decisive() *Status {
 	c := s.Quiet()
+	c.Memory.Heirs.Ended = nil
 	if v := c.View; v != nil {
 		v.Usage, v.Held, v.Waits, v.LeftOut = nil, Held{Total: min(v.Held.Total, 1)}, nil, nil
 	}

@@ -64,8 +64,8 @@ type View struct {
 	Held Held `json:"held"`
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut counts the entries that Fit left out, such as "230 refusals". They are details (usage figures, declines and
-	// templates), waits (Waits), heirs (Memory.Ended), refusals (Memory.BurstPools) and clocks (Memory.Unschedulable). A decision from an
+	// LeftOut counts the entries that Fit left out, such as "230 refusals". They are heirs (Memory.Heirs), details (usage figures,
+	// declines, services and templates), waits (Waits), refusals (Memory.BurstPools) and clocks (Memory.Unschedulable). A decision from an
 	// incomplete View may differ from the scheduler's decision.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
@@ -85,6 +85,8 @@ type Wait struct {
 	Unschedulable time.Time `json:"unschedulable,omitzero"`
 	NoRoom        time.Time `json:"noRoom,omitzero"`
 	Ignored       time.Time `json:"ignored,omitzero"`
+	// Inherited is in nanoseconds.
+	Inherited time.Duration `json:"inherited,omitempty"`
 }
 
 // Held counts the held pods.
@@ -197,7 +199,7 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	if pod.Status.NominatedNodeName != "" {
 		wait.Ignored = now
 	}
-	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = wait.Unschedulable, wait.NoRoom, wait.Ignored
+	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil, request.Inherited = wait.Unschedulable, wait.NoRoom, wait.Ignored, wait.Inherited
 	return request
 }
 

@@ -137,6 +137,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.UnschedulableSince": "the pod's condition, or waits",
 		"Request.NoRoomSince":        "the pod's condition, or waits",
 		"Request.IgnoredUntil":       "waits",
+		"Request.Inherited":          "waits",
 		"Request.Declined":           "declines",
 		"Request.RefusedAt":          "the API: Karpenter's events on the pod",
 		"Request.NoScaleUp":          "the API: the cluster autoscaler's events on the pod",

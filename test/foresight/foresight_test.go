@@ -92,7 +92,7 @@ type player struct {
 	pods    map[types.UID]*corev1.Pod
 	stopped map[string]time.Time // until when a pod, by its name, waits for something other than resources
 
-	oldest map[string]time.Time // when each node's oldest pod was created
+	took map[string]time.Time // when nodes last took a pod that is older than the node
 
 	full   map[types.UID]bool // the pods for which upcoming nodes have no room
 	fullAt time.Time          // when full was computed
@@ -204,20 +204,27 @@ func (p *player) look() {
 			claims = append(claims, clusterautoscaler.OwnedGroups{Source: p.sources[i], Nodes: byPool[i]})
 		}
 	}
-	p.oldest = map[string]time.Time{}
+	p.took = map[string]time.Time{}
+	made := map[string]time.Time{}
+	for _, node := range nodes {
+		made[node.Name] = node.CreationTimestamp.Time
+	}
 	for _, pod := range p.Pods() {
-		p.oldest[pod.Spec.NodeName] = nodegroups.Earliest(p.oldest[pod.Spec.NodeName], pod.CreationTimestamp.Time)
+		if c := gate.ScheduledCondition(pod); pod.Spec.NodeName != "" && pod.CreationTimestamp.Time.Before(made[pod.Spec.NodeName]) {
+			p.took[pod.Spec.NodeName] = nodegroups.Latest(p.took[pod.Spec.NodeName], c.LastTransitionTime.Time)
+		}
 	}
 	p.tracker.ObserveNodes(claims, nodes, now)
 	p.view = nodegroups.Build(facts, p.view, now)
 }
 
 // served is nodegroups.Facts.Served.
-func (p *player) served(node *corev1.Node) corev1.ResourceList {
-	if oldest, ok := p.oldest[node.Name]; !ok || !oldest.Before(node.CreationTimestamp.Time) {
-		return nil
+func (p *player) served(node *corev1.Node) (corev1.ResourceList, time.Time) {
+	at, ok := p.took[node.Name]
+	if !ok {
+		return nil, time.Time{}
 	}
-	return node.Status.Allocatable
+	return node.Status.Allocatable, at
 }
 
 // opener decides whether the gate is open for the pod, and why.

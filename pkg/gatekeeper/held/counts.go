@@ -53,8 +53,8 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
 		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.Unschedulable)
 		by[entry.reason]++
-		if said := gate.UnschedulableSince(entry.pod); alike.InGang(entry.pod) || !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero()) {
-			waits[uid] = published.Wait{Unschedulable: w.Unschedulable.UTC(), NoRoom: w.NoRoom, Ignored: w.Ignored}
+		if said := gate.UnschedulableSince(entry.pod); alike.InGang(entry.pod) || !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero() && w.Inherited == 0) {
+			waits[uid] = published.Wait{Unschedulable: w.Unschedulable.UTC(), NoRoom: w.NoRoom, Ignored: w.Ignored, Inherited: w.Inherited}
 		}
 	})
 	for r, n := range by {

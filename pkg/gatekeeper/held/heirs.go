@@ -1,7 +1,6 @@
 package held
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -9,52 +8,46 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/alike"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // Owners may delete a pod that waits for too long, and create it again. A new pod therefore continues the waiting of a
-// held pod of the same template that was deleted at most heirsFor ago. Each deleted pod has one heir. maxEnded bounds
-// the deleted pods that are remembered.
+// held pod of the same template (alike.Heir) that was deleted at most heirsFor ago. Each deleted pod has one heir.
+// maxEnded bounds the deleted pods that are remembered.
 const (
 	heirsFor = 10 * time.Minute
 	maxEnded = 5000
 )
 
-// heirKey returns a key of the pods that continue each other's waiting: their namespace, controller and template.
-func heirKey(pod *v1.Pod) string {
-	return pod.Namespace + "/" + cmp.Or(alike.Template(pod), alike.View(pod))
-}
-
 // Deleted records that the pod was deleted, and never bound. The caller also calls Remove.
 func (h *Pods) Deleted(pod *v1.Pod, now time.Time) {
-	key := heirKey(pod)
+	key := alike.Heir(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	entry, ok := h.pods[pod.UID]
 	if !ok || h.numEnded >= maxEnded && h.expireEndedLocked(now) >= maxEnded {
 		return
 	}
-	if w := h.sinceLocked(entry.pod, now); !w.NoRoom.IsZero() {
-		h.ended[key] = append(h.ended[key], published.Ended{At: now, Waited: now.Sub(w.NoRoom)})
+	w := h.sinceLocked(entry.pod, now)
+	if waited := now.Sub(nodegroups.Latest(w.NoRoom, w.Ignored)); !w.NoRoom.IsZero() && waited+w.Inherited > 0 {
+		h.ended[key] = append(h.ended[key], published.Ended{At: now, Waited: waited + w.Inherited})
 		h.numEnded++
 	}
 }
 
-// inheritLocked returns for how long a deleted pod had waited whose waiting the pod continues; 0 if there is none.
-func (h *Pods) inheritLocked(pod *v1.Pod, now time.Time) time.Duration {
+// inheritLocked makes the pod, which has just become unschedulable, continue the waiting of a deleted pod if there is one.
+func (h *Pods) inheritLocked(pod *v1.Pod, now time.Time) {
 	if h.numEnded == 0 {
-		return 0
+		return
 	}
-	key := heirKey(pod)
+	key := alike.Heir(pod)
 	all := h.ended[key]
-	i := slices.IndexFunc(all, func(e published.Ended) bool { return now.Sub(e.At) <= heirsFor })
-	if i < 0 {
-		return 0
+	if i := slices.IndexFunc(all, func(e published.Ended) bool { return now.Sub(e.At) <= heirsFor }); i >= 0 {
+		h.inherited[pod.UID] = all[i].Waited
+		h.ended[key] = slices.Delete(all, i, i+1)
+		h.numEnded--
 	}
-	waited := all[i].Waited
-	h.ended[key] = slices.Delete(all, i, i+1)
-	h.numEnded--
-	return waited
 }
 
 // expireEndedLocked forgets pods that were deleted long ago, and returns how many are left.
@@ -68,23 +61,24 @@ func (h *Pods) expireEndedLocked(now time.Time) int {
 	return h.numEnded
 }
 
-// DeletedPods returns the deleted pods without heirs, for the next leader.
-func (h *Pods) DeletedPods(now time.Time) map[string][]published.Ended {
+// Heirs returns the deleted pods without heirs, and what pods have inherited, for the next leader.
+func (h *Pods) Heirs(now time.Time) published.Heirs {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.expireEndedLocked(now)
-	all := make(map[string][]published.Ended, len(h.ended))
+	all := published.Heirs{Ended: make(map[string][]published.Ended, len(h.ended)), Inherited: maps.Clone(h.inherited)}
 	for key, ended := range h.ended {
-		all[key] = slices.Clone(ended)
+		all.Ended[key] = slices.Clone(ended)
 	}
 	return all
 }
 
-// RestoreDeleted adds what DeletedPods of the last leader returned.
-func (h *Pods) RestoreDeleted(all map[string][]published.Ended) {
+// RestoreHeirs adds what Heirs of the last leader returned.
+func (h *Pods) RestoreHeirs(all published.Heirs) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, ended := range all {
+	maps.Copy(h.inherited, all.Inherited)
+	for key, ended := range all.Ended {
 		h.ended[key] = append(h.ended[key], ended...)
 		h.numEnded += len(ended)
 	}

@@ -24,7 +24,8 @@ func TestHeirs(t *testing.T) {
 	wait := func(h *Pods, p *v1.Pod, now time.Time) time.Duration {
 		h.Failed(p, true, now)
 		h.Add(p, "", closed, nil, now)
-		return now.Sub(h.Since(p, now).NoRoom)
+		w := h.Since(p, now)
+		return now.Sub(w.NoRoom) + w.Inherited
 	}
 	end := func(h *Pods, p *v1.Pod, now time.Time) {
 		h.Deleted(p, now)
@@ -34,48 +35,50 @@ func TestHeirs(t *testing.T) {
 	h.Trust(began)
 	first := of("first", "a")
 	wait(h, first, began)
-	h.Failed(of("not held", "a"), true, began)
-	end(h, of("not held", "a"), began)
 	bare := of("bare", "")
 	wait(h, bare, began)
 	now := began.Add(3 * time.Minute)
+	nominated := of("nominated", "c")
+	wait(h, nominated, began)
+	nominated.Status.NominatedNodeName = "vm"
+	h.Update(nominated, nominated, now)
+	end(h, nominated, now) // autoscalers ignored it
 	end(h, first, now)
 	end(h, bare, now)
 	next := New()
-	next.RestoreDeleted(h.DeletedPods(now))
+	next.RestoreHeirs(h.Heirs(now))
 	next.Trust(now)
 	now = now.Add(heirsFor)
 	for _, tc := range []struct {
 		pod  *v1.Pod
 		want time.Duration
 	}{
-		{of("another owner's", "b"), 0}, {of("the heir", "a"), 3 * time.Minute}, {of("the second", "a"), 0}, {of("a bare one", ""), 3 * time.Minute},
+		{of("another owner's", "b"), 0}, {of("the heir", "a"), 3 * time.Minute}, {of("the second", "a"), 0}, {of("a bare one", ""), 3 * time.Minute}, {of("after a nominated one", "c"), 0},
 	} {
 		if got := wait(next, tc.pod, now); got != tc.want {
 			t.Errorf("%s continues %v, want %v", tc.pod.Name, got, tc.want)
 		}
 	}
 	heir := of("the heir", "a")
-	said := heir.DeepCopy()
-	said.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(now)}}
-	next.Update(heir, said, now)
-	if known, _ := next.UnknownToAPI(); !known[heir.UID].Equal(now.Add(-3 * time.Minute)) {
-		t.Errorf("the heir's time is published as %v", known[heir.UID])
+	if third := New(); third.Since(heir, now).Inherited != 0 {
+		t.Error("everybody inherits")
+	} else if third.RestoreHeirs(next.Heirs(now)); third.Since(heir, now).Inherited != 3*time.Minute {
+		t.Error("the next leader does not know what the heir has inherited")
 	}
 	end(next, heir, now.Add(3*time.Minute))
 	if got := wait(next, of("its heir", "a"), now.Add(5*time.Minute)); got != 6*time.Minute {
 		t.Errorf("the heir's heir continues %v", got)
 	}
 	wait(next, of("later", "a"), now)
-	end(next, of("later", "a"), now)
-	if got := wait(next, of("too late", "a"), now.Add(heirsFor+time.Second)); got != 0 || len(next.DeletedPods(now.Add(heirsFor+time.Second))) != 0 {
+	end(next, of("later", "a"), now.Add(time.Second))
+	if got := wait(next, of("too late", "a"), now.Add(heirsFor+2*time.Second)); got != 0 || len(next.Heirs(now.Add(heirsFor+2*time.Second)).Ended) != 0 {
 		t.Errorf("one that comes too late continues %v", got)
 	}
 	for i := range maxEnded + 10 {
 		wait(next, of(fmt.Sprint(i), fmt.Sprint(i)), now)
-		end(next, of(fmt.Sprint(i), fmt.Sprint(i)), now)
+		end(next, of(fmt.Sprint(i), fmt.Sprint(i)), now.Add(time.Second))
 	}
-	if n := len(next.DeletedPods(now)); n != maxEnded {
+	if n := len(next.Heirs(now).Ended); n != maxEnded {
 		t.Errorf("%d deleted pods are remembered", n)
 	}
 }

@@ -33,8 +33,9 @@ type Pods struct {
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
 	batches      batches
-	ended        map[string][]published.Ended // by heirKey, the deleted pods without heirs, the first first
+	ended        map[string][]published.Ended // by alike.Heir, the deleted pods without heirs, the first first
 	numEnded     int
+	inherited    map[types.UID]time.Duration // for how long the pod had waited whose waiting each heir continues
 	// trusted is set once Pods may use the times in the pods' conditions. For pods that had scheduling gates, these
 	// times are too early. The last leader's published times must therefore be restored before trusted is set.
 	trusted bool
@@ -124,7 +125,7 @@ type heldPod struct {
 // New returns Pods without entries.
 func New() *Pods {
 	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
-		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, ended: map[string][]published.Ended{}}
+		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, ended: map[string][]published.Ended{}, inherited: map[types.UID]time.Duration{}}
 }
 
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
@@ -166,7 +167,8 @@ func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 	switch since := gate.UnschedulableSince(pod); {
 	case since.IsZero():
-		h.firstFailed[pod.UID] = now.Add(-h.inheritLocked(pod, now))
+		h.firstFailed[pod.UID] = now
+		h.inheritLocked(pod, now)
 	case h.trusted:
 		h.firstFailed[pod.UID] = since
 	}
@@ -331,6 +333,7 @@ func (h *Pods) Remove(uid types.UID) bool {
 	delete(h.pods, uid)
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
+	delete(h.inherited, uid)
 	delete(h.added, uid)
 	delete(h.reserved, uid)
 	return isHeld
@@ -341,6 +344,8 @@ type Waiting struct {
 	Unschedulable time.Time // when the pod became unschedulable; zero if unknown
 	NoRoom        time.Time // when the pod began to lack resources; zero if unknown
 	Ignored       time.Time // when autoscalers last ignored the pod; zero if they never ignored it
+	// Inherited is for how long a deleted pod had waited whose waiting the pod continues.
+	Inherited time.Duration
 }
 
 // Since returns the times since which the pod has waited, as of now.
@@ -353,7 +358,7 @@ func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 func (h *Pods) sinceLocked(pod *v1.Pod, now time.Time) Waiting {
 	c := h.clocks[pod.UID]
 	since, ok := h.firstFailed[pod.UID]
-	w := Waiting{Unschedulable: since, NoRoom: since, Ignored: c.ignored}
+	w := Waiting{Unschedulable: since, NoRoom: since, Ignored: c.ignored, Inherited: h.inherited[pod.UID]}
 	if !ok && h.trusted {
 		w.Unschedulable, w.NoRoom = gate.UnschedulableSince(pod), gate.NoRoomSince(pod)
 	}
@@ -376,11 +381,10 @@ func (h *Pods) Count() int {
 }
 
 // UnknownToAPI returns, for the next leader, since when pods have waited if their conditions do not show it. The times
-// are rounded up to seconds. There are three groups of pods. The first group are held pods whose condition shows another
-// time. These pods had scheduling gates, once failed for a reason other than a lack of resources, or continue the waiting
-// of deleted pods. The second group are pods that are not held and last failed for such a reason, for example a missing
-// PVC. The PVC may appear while no scheduler leads. The third group are members of gangs, but only those that last lacked
-// resources. ignored has
+// are rounded up to seconds. There are three groups of pods. The first group are held pods whose condition shows an
+// earlier time. These pods had scheduling gates, or once failed for a reason other than a lack of resources. The second
+// group are pods that are not held and last failed for such a reason, for example a missing PVC. The PVC may appear
+// while no scheduler leads. The third group are members of gangs, but only those that last lacked resources. ignored has
 // when autoscalers last ignored held pods.
 func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 	h.mu.Lock()
@@ -393,7 +397,7 @@ func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 		}
 		if entry != nil && !c.member {
 			condition := gate.ScheduledCondition(entry.pod)
-			publish = condition != nil && !h.latest(uid).IsZero() && !isNear(h.latest(uid), condition.LastTransitionTime.Time)
+			publish = condition != nil && h.latest(uid).Sub(condition.LastTransitionTime.Time) > clockTolerance
 		}
 		if publish {
 			known[uid] = roundUp(h.latest(uid))

@@ -28,10 +28,16 @@ type Usage struct {
 	nodes  map[string]ByPriority // by name; nodes without pods are left out
 	shares map[string]shares     // by the node's name; nodes without shares are left out
 	ending map[string]int        // how many pods are terminating, by the node's name
-	// By the node's name, served has the UIDs of nodes that took a pod older than the node, and daemons has what pods of
-	// DaemonSets and static pods request.
-	served  map[string]types.UID
+	// By the node's name, served has the nodes that took a pod older than the node, and daemons has what pods of DaemonSets
+	// and static pods request.
+	served  map[string]service
 	daemons map[string]aci.Use
+}
+
+// service is when the node with the UID last took a pod older than the node.
+type service struct {
+	node types.UID
+	at   time.Time
 }
 
 // shares is the usage of parts of a node's pods, by namespace. The key notShared has the pods that do not use the budget
@@ -43,7 +49,7 @@ const notShared = ""
 // New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods.
 func New(scheduler string) *Usage {
 	return &Usage{scheduler: scheduler, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{},
-		served: map[string]types.UID{}, daemons: map[string]aci.Use{}}
+		served: map[string]service{}, daemons: map[string]aci.Use{}}
 }
 
 // taken is the usage of one pod.
@@ -205,17 +211,19 @@ func (u *Usage) Place(pod *v1.Pod, node *v1.Node, bound time.Time) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.nodes[node.Name] != nil {
-		u.served[node.Name] = node.UID
+	if last := u.served[node.Name]; u.nodes[node.Name] != nil && (last.node != node.UID || bound.After(last.at)) {
+		u.served[node.Name] = service{node.UID, bound}
 	}
 }
 
-// Served returns what the node has for pods beside daemons, if it has served (nodegroups.Service); nil otherwise.
-func (u *Usage) Served(node *v1.Node) v1.ResourceList {
+// Served returns what the node has for pods beside daemons, and when it last served (nodegroups.Service). If it has not
+// served, the list is nil.
+func (u *Usage) Served(node *v1.Node) (v1.ResourceList, time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if served, ok := u.served[node.Name]; !ok || served != node.UID {
-		return nil
+	served, ok := u.served[node.Name]
+	if !ok || served.node != node.UID {
+		return nil, time.Time{}
 	}
 	room, daemons := node.Status.Allocatable.DeepCopy(), u.daemons[node.Name]
 	for name, taken := range map[v1.ResourceName]*apiresource.Quantity{
@@ -225,7 +233,7 @@ func (u *Usage) Served(node *v1.Node) v1.ResourceList {
 		left.Sub(*taken)
 		room[name] = left
 	}
-	return room
+	return room, served.at
 }
 
 // Sums returns the load of each pool's nodes, by the pool's index.

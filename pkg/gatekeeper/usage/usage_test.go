@@ -137,19 +137,22 @@ func TestServed(t *testing.T) {
 	place("younger", "ReplicaSet", -time.Minute, time.Minute)
 	place("as old", "ReplicaSet", 0, time.Minute)
 	place("on an earlier node", "ReplicaSet", time.Hour, -time.Minute)
-	if room := u.Served(vm); room != nil {
+	if room, _ := u.Served(vm); room != nil {
 		t.Errorf("it has served, with room for %v", room)
 	}
 	place("older", "ReplicaSet", time.Second, time.Minute)
+	place("bound before", "ReplicaSet", time.Second, 0)
+	u.Gone("bound before")
 	want := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m"), v1.ResourceMemory: resource.MustParse("6Gi"), "gpu": resource.MustParse("1")}
-	if room := u.Served(vm); !equality.Semantic.DeepEqual(room, want) {
-		t.Errorf("it has room for %v, want %v", room, want)
+	if room, at := u.Served(vm); !equality.Semantic.DeepEqual(room, want) || !at.Equal(began.Add(time.Minute)) {
+		t.Errorf("at %v it has room for %v, want %v", at, room, want)
 	}
 	u.Gone("older") // what it has served stays known
-	if u.Served(vm) == nil || vm.Status.Allocatable.Cpu().Value() != 2 {
+	if room, _ := u.Served(vm); room == nil || vm.Status.Allocatable.Cpu().Value() != 2 {
 		t.Errorf("it has not served, or the node has changed: %v", vm.Status.Allocatable)
 	}
-	if vm.UID = "2"; u.Served(vm) != nil {
+	vm.UID = "2"
+	if room, _ := u.Served(vm); room != nil {
 		t.Error("another node with the name has served")
 	}
 }
