@@ -205,35 +205,6 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// TestHalfOpenWithoutPods: a half-open pool that no pod tries counts as open an hour after the last refusal, also after
-// a change of leader.
-func TestHalfOpenWithoutPods(t *testing.T) {
-	s := newScript(t)
-	s.refuse(s.bound("ns/web/a"), refusal.PoolError)
-	s.refuse(s.bound("ns/web/b"), refusal.PoolError)
-	inFlight := s.bound("ns/web/c")
-	s.is(Refusing)
-	s.at(10*time.Second).refuse(inFlight, refusal.PoolError)
-	for _, uid := range []types.UID{"ns/web/a", "ns/web/b", "ns/web/c"} {
-		s.Gone(uid)
-	}
-	if j := s.at(time.Minute).is(HalfOpen); !j.Next.Equal(begin.Add(time.Hour)) {
-		t.Errorf("it is looked at again at %v", j.Next)
-	}
-	s.hand()
-	if j := s.at(time.Hour).is(HalfOpen); !j.Next.Equal(s.now.Add(10 * time.Second)) {
-		t.Errorf("while a pod was refused less than an hour ago, it is looked at again at %v", j.Next)
-	}
-	if j := s.at(time.Hour + 10*time.Second).is(Open); !j.Expired || !j.Since.Equal(s.now) || j.Code != "" || j.Failed != 0 {
-		t.Errorf("it is %+v", j)
-	}
-	s.refuse(s.bound("ns/web/d"), refusal.PoolError)
-	s.refuse(s.bound("ns/web/e"), refusal.PoolError)
-	if j := s.is(Refusing); j.Expired || !j.Until.Equal(s.now.Add(time.Minute)) {
-		t.Errorf("it is %+v, want a rest of a minute, as at first", j)
-	}
-}
-
 // TestOneImageDoesNotClose: failures that a pod may have caused itself close the pool only if pods in two namespaces
 // fail, the pool is not closed for one of these namespaces, and no pod starts in between.
 func TestOneImageDoesNotClose(t *testing.T) {

@@ -62,6 +62,9 @@ func TestCredit(t *testing.T) {
 			user.Spells, system.Spells = []nodegroups.Spell{{From: ago(time.Hour), To: ago(minute)}}, []nodegroups.Spell{{From: ago(time.Minute)}}
 		}, true, 0},
 		{"the pod continues the waiting of another", 10 * minute, func(_, _ *nodegroups.Group, request *Request) { request.Inherited = 12 * minute }, false, minute},
+		{"and all groups were full", 10 * minute, func(user, _ *nodegroups.Group, request *Request) {
+			user.Spells, request.Inherited = []nodegroups.Spell{{To: ago(minute)}}, 12*minute
+		}, false, 22 * minute},
 		{"for which the group has ordered", 10 * minute, func(user, _ *nodegroups.Group, request *Request) {
 			user.Orders, request.Inherited = []time.Time{ago(21 * minute), ago(minute)}, 12*minute
 		}, false, 2 * minute},

@@ -66,6 +66,11 @@ func TestLossOfCredit(t *testing.T) {
 	if learn(k, credit, now); believes("a", later) {
 		t.Error("a pod without credit that is still pending ends the test")
 	}
+	if long := later.Add(TrialLimit); k.Declined("kind", decline, "c", long.Add(TrialAfter)).IsZero() == k.Declined("kind", decline, "d", long.Add(TrialAfter)).IsZero() {
+		t.Error("not one pod tests the decline")
+	} else if !k.Declined("kind", decline, "d", long.Add(TrialAfter+TrialLimit+time.Second)).IsZero() {
+		t.Error("a trial that does not end is not replaced")
+	}
 	if k.Forget("a"); believes("b", later) {
 		t.Error("after the end of the trial, no other pod tests the loss")
 	}

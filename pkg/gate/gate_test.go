@@ -434,7 +434,7 @@ func TestWaitLimitAndHoldLimit(t *testing.T) {
 	for _, tc := range []struct {
 		name                  string
 		user                  nodegroups.Pool
-		unschedFor, noRoomFor time.Duration // 0: not known
+		unschedFor, noRoomFor time.Duration // 0: not known; below 0: inherited
 		burst                 []aci.Use
 		wantOpen              bool
 		wantCode              string
@@ -445,6 +445,7 @@ func TestWaitLimitAndHoldLimit(t *testing.T) {
 		{"not known to be unschedulable", canGrow, 0, 0, nil, false, "PoolCanGrow", 0},
 		{"within holdLimit", canGrow, 0, 59 * minute, nil, false, "PoolCanGrow", minute},
 		{"at holdLimit", canGrow, 0, time.Hour, nil, true, "HoldLimit", 0},
+		{"a deleted pod has waited for some of it", canGrow, 0, -40 * minute, nil, false, "PoolCanGrow", 20 * minute},
 		{"a pool that grows for others all the time", in(nodegroups.Growing, 0), 0, time.Hour, nil, true, "HoldLimit", 0},
 		{"an autoscaler that comes and goes", in(nodegroups.Unknown, 0), 0, time.Hour, nil, true, "HoldLimit", 0},
 		{"budget spent, and the pod has waited", canGrow, time.Hour, time.Hour, []aci.Use{{}, {Pods: 10}}, false, "BudgetSpent", 0},
@@ -455,8 +456,8 @@ func TestWaitLimitAndHoldLimit(t *testing.T) {
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)
 			}
-			if tc.noRoomFor > 0 {
-				request.NoRoomSince = ago(tc.noRoomFor)
+			if tc.noRoomFor != 0 {
+				request.NoRoomSince, request.Inherited = ago(max(0, tc.noRoomFor)), max(0, -tc.noRoomFor)
 			}
 			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, {}}}, now).Burst[1]
 			var until time.Time

@@ -95,7 +95,7 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 	if growing || req.NoRoomSince.IsZero() || IsExpendable(req.Pod) {
 		return time.Time{}, changed
 	}
-	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), changed
+	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.SeenFrom(req.Pod))), changed
 }
 
 // creditEnds returns when the pod has no credit left; zero while its credit does not run, because it does not want room.
@@ -107,8 +107,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 	if req.NoRoomSince.IsZero() {
 		return time.Time{}
 	}
-	wants := latest(req.NoRoomSince, latest(req.IgnoredUntil, r.seenFrom(req.Pod)))
-	inherited := wants.Add(-req.Inherited)
+	wants := latest(req.NoRoomSince, latest(req.IgnoredUntil, r.SeenFrom(req.Pod))).Add(-req.Inherited)
 	var start, began time.Time
 	lasts := time.Duration(0)
 	for i := range a.applicable {
@@ -121,11 +120,11 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 			lasts = max(lasts, max(graces.Provision, r.StaleAfter+r.UnknownGrace, g.MinWait)+graces.Decline)
 			began = nodegroups.Earliest(began, g.NotFullSince(wants))
 			start = latest(start, view.Pools[i].Known)
-			if first := slices.IndexFunc(g.Orders, inherited.Before); first >= 0 && now.Sub(inherited) < nodegroups.Remembered { // else, it may not be the first
+			if first := slices.IndexFunc(g.Orders, wants.Before); first >= 0 && now.Sub(wants) < nodegroups.Remembered { // else, it may not be the first
 				start = latest(start, g.Orders[first])
 			}
 			for _, s := range a.served[i][k] {
-				if s.Made.After(inherited) {
+				if s.Made.After(wants) {
 					start = latest(start, s.At)
 				}
 			}
@@ -134,7 +133,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 	if began.IsZero() {
 		return time.Time{}
 	}
-	return latest(start, began.Add(-req.Inherited)).Add(lasts)
+	return latest(start, began).Add(lasts)
 }
 
 // CreditEnds returns when the pod of the request has no credit left; zero while its credit does not run.
@@ -142,8 +141,8 @@ func (r *Rule) CreditEnds(req Request, view *nodegroups.View, now time.Time) tim
 	return r.creditEnds(&req, r.Assess(req, view), view, now)
 }
 
-// seenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
-func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
+// SeenFrom returns the time from which the autoscaler considers the pod; zero if the autoscaler ignores no new pods.
+func (r *Rule) SeenFrom(pod *corev1.Pod) time.Time {
 	delay := max(r.NewPodDelay, OwnDelay(pod))
 	if delay == 0 {
 		return time.Time{}

@@ -375,7 +375,7 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	g.tried(pod.UID)
 	if current := g.current(pod); current == nil || !mayWait(current) {
-		g.forget(pod.UID)
+		g.deleted(pod)
 	}
 }
 
@@ -394,7 +394,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	// processed here. The informer's event handler processes later changes.
 	switch current := g.current(pod); {
 	case current == nil || !mayWait(current):
-		g.forget(pod.UID)
+		g.deleted(pod)
 	case g.held.Update(pod, current, g.config.Clock.Now()):
 		g.activate(logger, current)
 	}
@@ -416,7 +416,7 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 // deleted drops all entries of a pod that is being deleted, or is bound.
 func (g *Gatekeeper) deleted(pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
-		g.held.Deleted(pod, g.config.Clock.Now())
+		g.held.Deleted(pod, g.rule.SeenFrom(pod), g.config.Clock.Now())
 	}
 	g.forget(pod.UID)
 }

@@ -70,12 +70,14 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		g.returns.Store(&returns{pauses: last.Memory.Returns})
-		g.held.RestoreHeirs(last.Memory.Heirs)
+		g.held.RestoreEnded(last.Memory.Heirs.Ended, now)
 		if last.View != nil {
 			g.declines.Restore(last.View.Declines)
 		}
 		for _, pod := range pods {
-			g.held.Restore(pod.UID, last.Memory.Unschedulable[pod.UID], last.Memory.Ignored[pod.UID])
+			if mayWait(pod) {
+				g.held.Restore(pod.UID, last.Memory.Unschedulable[pod.UID], last.Memory.Ignored[pod.UID], last.Memory.Heirs.Inherited[pod.UID])
+			}
 		}
 	}
 	g.held.Trust(now)

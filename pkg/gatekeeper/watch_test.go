@@ -270,6 +270,7 @@ func TestHeirOfJob(t *testing.T) {
 	marked.DeletionTimestamp = &now
 	w.Gatekeeper.update(old, marked)
 	w.deleted(marked)
+	replacement.CreationTimestamp = metav1.NewTime(w.clock.Now())
 	w.Gatekeeper.Failed(replacement, true)
 	if got := w.held.Since(replacement, w.clock.Now()).Inherited; got != time.Minute {
 		t.Errorf("it continues %v", got)

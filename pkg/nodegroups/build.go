@@ -56,11 +56,15 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		j := facts.Source.Status(facts.Nodes, now)
 		p.Scans = j.Scans
 		p.Groups = make([]Group, len(j.Groups))
+		// Whether a group that was not there before is new. Else, it may have another name.
+		isNew := len(old.Groups) > 0 && !slices.ContainsFunc(old.Groups, func(g Group) bool {
+			return !slices.ContainsFunc(j.Groups, func(now GroupStatus) bool { return now.Name == g.Name })
+		})
 		if p.Known = now; len(old.Groups) > 0 && !old.Known.IsZero() {
 			p.Known = old.Known
 		}
 		for k := range j.Groups {
-			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), p.Known.Before(now), facts, now)
+			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), isNew, facts, now)
 			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
 			j.Groups[k] = p.Groups[k].GroupStatus // starting nodes may have changed the group's state
 		}
@@ -111,9 +115,9 @@ func (p *Pool) group(name string) *Group {
 	return nil
 }
 
-// build fills the group from the source's status j. old is the same group in the previous view, or nil. build returns
-// when the group's node templates next change without an event; zero if never.
-func (g *Group) build(j *GroupStatus, old *Group, known bool, facts *Facts, now time.Time) time.Time {
+// build fills the group from the source's status j. old is the same group in the previous view, or nil. If it is nil, isNew
+// is set if there was no such group before. build returns when the group's node templates next change without an event; zero if never.
+func (g *Group) build(j *GroupStatus, old *Group, isNew bool, facts *Facts, now time.Time) time.Time {
 	g.GroupStatus = *j
 	g.Nodes = len(j.Members)
 	var template *corev1.Node
@@ -147,7 +151,7 @@ func (g *Group) build(j *GroupStatus, old *Group, known bool, facts *Facts, now 
 		g.follow(old, now)
 	} else if g.State == Full {
 		g.Spells = []Spell{{}}
-	} else if known {
+	} else if isNew {
 		g.Spells = []Spell{{To: now}} // before it was there, it could not grow
 	}
 	g.order()

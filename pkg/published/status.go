@@ -105,7 +105,7 @@ func (s *Status) Quiet() *Status {
 // pod is held stays: otherwise tools would say for a while that no pod waits.
 func (s *Status) Decisive() *Status {
 	c := s.Quiet()
-	c.Memory.Heirs.Ended = nil
+	c.Memory.Heirs = Heirs{}
 	if v := c.View; v != nil {
 		v.Usage, v.Held, v.Waits, v.LeftOut = nil, Held{Total: min(v.Held.Total, 1)}, nil, nil
 	}

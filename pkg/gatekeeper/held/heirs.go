@@ -20,8 +20,9 @@ const (
 	maxEnded = 5000
 )
 
-// Deleted records that the pod was deleted, and never bound. The caller also calls Remove.
-func (h *Pods) Deleted(pod *v1.Pod, now time.Time) {
+// Deleted records that the pod was deleted, and never bound. Autoscalers saw it from the time seen on. The caller also
+// calls Remove.
+func (h *Pods) Deleted(pod *v1.Pod, seen, now time.Time) {
 	key := alike.Heir(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -30,20 +31,24 @@ func (h *Pods) Deleted(pod *v1.Pod, now time.Time) {
 		return
 	}
 	w := h.sinceLocked(entry.pod, now)
-	if waited := now.Sub(nodegroups.Latest(w.NoRoom, w.Ignored)); !w.NoRoom.IsZero() && waited+w.Inherited > 0 {
-		h.ended[key] = append(h.ended[key], published.Ended{At: now, Waited: waited + w.Inherited})
+	waited := max(0, now.Sub(nodegroups.Latest(nodegroups.Latest(w.NoRoom, w.Ignored), seen))) + w.Inherited
+	if !w.NoRoom.IsZero() && waited > 0 {
+		h.ended[key] = append(h.ended[key], published.Ended{At: now, Waited: waited})
 		h.numEnded++
 	}
 }
 
-// inheritLocked makes the pod, which has just become unschedulable, continue the waiting of a deleted pod if there is one.
+// inheritLocked makes the pod, which has just become unschedulable, continue the waiting of a pod that was deleted before
+// it was created, if there is one.
 func (h *Pods) inheritLocked(pod *v1.Pod, now time.Time) {
 	if h.numEnded == 0 {
 		return
 	}
 	key := alike.Heir(pod)
 	all := h.ended[key]
-	if i := slices.IndexFunc(all, func(e published.Ended) bool { return now.Sub(e.At) <= heirsFor }); i >= 0 {
+	if i := slices.IndexFunc(all, func(e published.Ended) bool {
+		return now.Sub(e.At) <= heirsFor && pod.CreationTimestamp.After(e.At.Add(-clockTolerance))
+	}); i >= 0 {
 		h.inherited[pod.UID] = all[i].Waited
 		h.ended[key] = slices.Delete(all, i, i+1)
 		h.numEnded--
@@ -73,13 +78,16 @@ func (h *Pods) Heirs(now time.Time) published.Heirs {
 	return all
 }
 
-// RestoreHeirs adds what Heirs of the last leader returned.
-func (h *Pods) RestoreHeirs(all published.Heirs) {
+// RestoreEnded adds the deleted pods that Heirs of the last leader returned. Pods that this process has tried before
+// continue their waiting, too. Restore restores what pods have inherited, and must be called afterwards.
+func (h *Pods) RestoreEnded(all map[string][]published.Ended, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.Copy(h.inherited, all.Inherited)
-	for key, ended := range all.Ended {
+	for key, ended := range all {
 		h.ended[key] = append(h.ended[key], ended...)
 		h.numEnded += len(ended)
+	}
+	for _, entry := range h.pods {
+		h.inheritLocked(entry.pod, now)
 	}
 }

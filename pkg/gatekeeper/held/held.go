@@ -422,11 +422,14 @@ func (h *Pods) latest(uid types.UID) time.Time {
 	return since
 }
 
-// Restore sets the time at which the pod became unschedulable, and when autoscalers last ignored it, as UnknownToAPI
-// returned them. A zero time changes nothing.
-func (h *Pods) Restore(uid types.UID, since, ignored time.Time) {
+// Restore sets the time at which the pod became unschedulable, when autoscalers last ignored it, and what it has inherited,
+// as UnknownToAPI and Heirs returned them. Zero values change nothing.
+func (h *Pods) Restore(uid types.UID, since, ignored time.Time, inherited time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if inherited > 0 {
+		h.inherited[uid] = inherited
+	}
 	c, ok := h.clocks[uid]
 	if !since.IsZero() {
 		h.firstFailed[uid] = since

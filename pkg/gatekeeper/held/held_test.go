@@ -369,7 +369,7 @@ func TestClocks(t *testing.T) {
 				check("published since", known[p.UID], tc.publishedAsOf)
 			}
 			successor := New()
-			successor.Restore(p.UID, known[p.UID], ignored[p.UID])
+			successor.Restore(p.UID, known[p.UID], ignored[p.UID], 0)
 			successor.Trust(at(10))
 			if tc.told != never && tc.noRoom != never { // a fail-over does not start holdLimit again
 				check("for a successor, without room since", successor.Since(p, at(10)).NoRoom, tc.noRoom)
@@ -398,8 +398,8 @@ func TestGangMember(t *testing.T) {
 		{"tried", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, now},
 		{"tried twice", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, last); h.Failed(p, true, now) }, last},
 		{"fits", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(assumed(p), false, now) }, time.Time{}},
-		{"published", true, func(h *Pods, p *v1.Pod) { h.Restore(p.UID, last, time.Time{}); h.Trust(now); h.Failed(p, true, now) }, last},
-		{"published, and tried before the start", true, func(h *Pods, p *v1.Pod) { h.Failed(p, true, now); h.Restore(p.UID, last, time.Time{}); h.Trust(now) }, last},
+		{"published", true, func(h *Pods, p *v1.Pod) { h.Restore(p.UID, last, time.Time{}, 0); h.Trust(now); h.Failed(p, true, now) }, last},
+		{"published, and tried before the start", true, func(h *Pods, p *v1.Pod) { h.Failed(p, true, now); h.Restore(p.UID, last, time.Time{}, 0); h.Trust(now) }, last},
 		{"in no gang", false, func(h *Pods, _ *v1.Pod) { h.Trust(now) }, created},
 		{"in no gang, and tried", false, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, created},
 	} {

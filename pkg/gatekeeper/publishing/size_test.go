@@ -85,7 +85,7 @@ func TestSize(t *testing.T) {
 	last := must.Get(p.Load(t.Context()))(t)
 	successor := held.New()
 	for uid, since := range last.Memory.Unschedulable {
-		successor.Restore(uid, since, time.Time{})
+		successor.Restore(uid, since, time.Time{}, 0)
 	}
 	successor.Trust(start.Add(time.Minute))
 	known := 0

@@ -2,6 +2,7 @@
 package usage
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -225,11 +226,12 @@ func (u *Usage) Served(node *v1.Node) (v1.ResourceList, time.Time) {
 	if !ok || served.node != node.UID {
 		return nil, time.Time{}
 	}
-	room, daemons := node.Status.Allocatable.DeepCopy(), u.daemons[node.Name]
+	room, daemons := v1.ResourceList{}, u.daemons[node.Name]
+	maps.Copy(room, node.Status.Allocatable)
 	for name, taken := range map[v1.ResourceName]*apiresource.Quantity{
 		v1.ResourceCPU: apiresource.NewMilliQuantity(daemons.MilliCPU, apiresource.DecimalSI), v1.ResourceMemory: apiresource.NewQuantity(daemons.Memory, apiresource.BinarySI),
 	} {
-		left := room[name]
+		left := room[name].DeepCopy()
 		left.Sub(*taken)
 		room[name] = left
 	}
