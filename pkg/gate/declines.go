@@ -71,13 +71,12 @@ func (k *Declines) Learn(key string, d *Decision) bool {
 	if key == "" {
 		return false
 	}
-	key = KeyDigest(key)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	fresh := false
 	for i := range d.Regular {
 		for name, at := range d.Regular[i].Declined {
-			table := tableOf(key, name)
+			table := tableOf(KeyDigest(key), name)
 			known := k.byKey[table]
 			if known == nil {
 				if len(k.byKey) >= maxKeys {
@@ -96,16 +95,16 @@ func (k *Declines) Learn(key string, d *Decision) bool {
 	return fresh
 }
 
-// Declined returns when the node group with the DeclineKey last declined a pod with the AutoscalerKey, or when such a pod
-// last ran out of credit for the group with the creditKey; zero if neither has happened. For the trial, it returns zero
+// Declined returns when the node group with the DeclineKey last declined a pod with the AutoscalerKey, whose KeyDigest is
+// given, or when such a pod last ran out of credit for the group with the creditKey; zero if neither has happened. For the trial, it returns zero
 // instead of a time that is older than TrialAfter. If there is no trial, the pod becomes the trial.
-func (k *Declines) Declined(key, name string, pod types.UID, now time.Time) time.Time {
-	if key == "" {
+func (k *Declines) Declined(digest, name string, pod types.UID, now time.Time) time.Time {
+	if digest == "" {
 		return time.Time{}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := k.byKey[tableOf(KeyDigest(key), name)]
+	known := k.byKey[tableOf(digest, name)]
 	if known == nil {
 		return time.Time{}
 	}
@@ -149,7 +148,7 @@ func (k *Declines) Remembered(n int) map[string]Decline {
 	}
 	learnt := func(key string) (at time.Time) {
 		for _, t := range k.byKey[key].Groups {
-			at = latest(at, t)
+			at = nodegroups.Latest(at, t)
 		}
 		return at
 	}
@@ -189,7 +188,7 @@ func (k *Declines) NotServing(now time.Time) func(pool string, g *nodegroups.Gro
 			return false
 		}
 		maps.DeleteFunc(known.Groups, func(name string, at time.Time) bool {
-			last[name] = latest(last[name], at)
+			last[name] = nodegroups.Latest(last[name], at)
 			return now.Sub(at) >= creditMemory
 		})
 		return len(known.Groups) == 0

@@ -23,10 +23,10 @@ func TestManyKinds(t *testing.T) {
 	if k.Learn("0", &Decision{Regular: []Verdict{{}}}) || k.Learn("", d) {
 		t.Error("something is learnt of nothing")
 	}
-	if got := k.Declined(fmt.Sprint(2*maxKeys), DeclineKey(0, "a"), "p", now); !got.Equal(now) {
+	if got := k.Declined(KeyDigest(fmt.Sprint(2*maxKeys)), DeclineKey(0, "a"), "p", now); !got.Equal(now) {
 		t.Errorf("of the last kind, %v is known", got)
 	}
-	if !k.Declined("", DeclineKey(0, "a"), "p", now).IsZero() || !k.Declined("unknown", DeclineKey(0, "a"), "p", now).IsZero() {
+	if !k.Declined("", DeclineKey(0, "a"), "p", now).IsZero() || !k.Declined(KeyDigest("unknown"), DeclineKey(0, "a"), "p", now).IsZero() {
 		t.Error("something is known of no kind")
 	}
 }
@@ -44,14 +44,14 @@ func TestLossOfCredit(t *testing.T) {
 	}
 	k := NewDeclines()
 	k.Restore(first.Remembered(10))
-	if !k.Declined("kind", decline, "a", now).IsZero() {
+	if !k.Declined(KeyDigest("kind"), decline, "a", now).IsZero() {
 		t.Error("a decline is restored")
 	}
 	g := &nodegroups.Group{GroupStatus: nodegroups.GroupStatus{Name: "g"}}
 	later := now.Add(TrialAfter + time.Second)
 	believes := func(pod types.UID, at time.Time) bool {
 		published := Believed(k.Remembered(10), KeyDigest("kind"), credit, pod, at)
-		got := k.Declined("kind", credit, pod, at)
+		got := k.Declined(KeyDigest("kind"), credit, pod, at)
 		if pod != "a" && !published.Equal(got) { // a is about to become the trial
 			t.Errorf("pod %s at %v: who reads what is published believes %v, want %v", pod, at, published, got)
 		}
@@ -66,9 +66,9 @@ func TestLossOfCredit(t *testing.T) {
 	if learn(k, credit, now); believes("a", later) {
 		t.Error("a pod without credit that is still pending ends the test")
 	}
-	if long := later.Add(TrialLimit); k.Declined("kind", decline, "c", long.Add(TrialAfter)).IsZero() == k.Declined("kind", decline, "d", long.Add(TrialAfter)).IsZero() {
+	if long := later.Add(TrialLimit); k.Declined(KeyDigest("kind"), decline, "c", long.Add(TrialAfter)).IsZero() == k.Declined(KeyDigest("kind"), decline, "d", long.Add(TrialAfter)).IsZero() {
 		t.Error("not one pod tests the decline")
-	} else if !k.Declined("kind", decline, "d", long.Add(TrialAfter+TrialLimit+time.Second)).IsZero() {
+	} else if !k.Declined(KeyDigest("kind"), decline, "d", long.Add(TrialAfter+TrialLimit+time.Second)).IsZero() {
 		t.Error("a trial that does not end is not replaced")
 	}
 	if k.Forget("a"); believes("b", later) {

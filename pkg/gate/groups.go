@@ -88,14 +88,14 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 				continue
 			}
 			g := &view.Pools[i].Groups[k]
-			clock, changed = latest(clock, g.LastActivity), latest(changed, g.LastChanged)
+			clock, changed = nodegroups.Latest(clock, g.LastActivity), nodegroups.Latest(changed, g.LastChanged)
 			growing = growing || g.IsGrowing()
 		}
 	}
 	if growing || req.NoRoomSince.IsZero() || IsExpendable(req.Pod) {
 		return time.Time{}, changed
 	}
-	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.SeenFrom(req.Pod))), changed
+	return nodegroups.Latest(nodegroups.Latest(clock, req.NoRoomSince), nodegroups.Latest(req.IgnoredUntil, r.SeenFrom(req.Pod))), changed
 }
 
 // creditEnds returns when the pod has no credit left; zero while its credit does not run, because it does not want room.
@@ -107,7 +107,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 	if req.NoRoomSince.IsZero() {
 		return time.Time{}
 	}
-	wants := latest(req.NoRoomSince, latest(req.IgnoredUntil, r.SeenFrom(req.Pod))).Add(-req.Inherited)
+	wants := nodegroups.Latest(req.NoRoomSince, nodegroups.Latest(req.IgnoredUntil, r.SeenFrom(req.Pod))).Add(-req.Inherited)
 	var start, began time.Time
 	lasts := time.Duration(0)
 	for i := range a.applicable {
@@ -119,13 +119,13 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 			g := &view.Pools[i].Groups[k]
 			lasts = max(lasts, max(graces.Provision, r.StaleAfter+r.UnknownGrace, g.MinWait)+graces.Decline)
 			began = nodegroups.Earliest(began, g.NotFullSince(wants))
-			start = latest(start, view.Pools[i].Known)
+			start = nodegroups.Latest(start, view.Pools[i].Known)
 			if first := slices.IndexFunc(g.Orders, wants.Before); first >= 0 && now.Sub(wants) < nodegroups.Remembered { // else, it may not be the first
-				start = latest(start, g.Orders[first])
+				start = nodegroups.Latest(start, g.Orders[first])
 			}
 			for _, s := range a.served[i][k] {
 				if s.Made.After(wants) {
-					start = latest(start, s.At)
+					start = nodegroups.Latest(start, s.At)
 				}
 			}
 		}
@@ -133,7 +133,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 	if began.IsZero() {
 		return time.Time{}
 	}
-	return latest(start, began).Add(lasts)
+	return nodegroups.Latest(start, began).Add(lasts)
 }
 
 // CreditEnds returns when the pod of the request has no credit left; zero while its credit does not run.
@@ -160,8 +160,6 @@ func OwnDelay(pod *corev1.Pod) time.Duration {
 func IsExpendable(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority < expendable
 }
-
-func latest(a, b time.Time) time.Time { return nodegroups.Latest(a, b) }
 
 // IsNotApplicable reports whether the reason says that no node of a pool or node group can run the pod. Such a pool or
 // node group does not keep the gate closed.
@@ -324,7 +322,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	}
 	// If the group's nodes are known and fit the pod, only a passing cause, such as a taint, can keep the autoscaler from
 	// adding one.
-	if e.req.NoScaleUp != nil && len(g.NodeTemplates) == 0 && p.LastStatus.Confirms(e.req.NoScaleUp(e.req.Pod), latest(e.clock, e.changed)) {
+	if e.req.NoScaleUp != nil && len(g.NodeTemplates) == 0 && p.LastStatus.Confirms(e.req.NoScaleUp(e.req.Pod), nodegroups.Latest(e.clock, e.changed)) {
 		return opened(reasonDeclined, g.Name) // this pod only: Declined stays empty
 	}
 	if !p.HasScanned(e.clock) {

@@ -109,9 +109,9 @@ func (r *Rule) upcoming(a *Assessment, view *nodegroups.View) (key string, nodes
 			if !a.applicable[i][k].none() {
 				continue
 			}
-			key, from = key+fmt.Sprintf("%d/%d ", i, k), latest(from, g.LastArrival.Add(arrivalMemory))
+			key, from = key+fmt.Sprintf("%d/%d ", i, k), nodegroups.Latest(from, g.LastArrival.Add(arrivalMemory))
 			if g.State == nodegroups.Unknown && !g.IsGrowing() {
-				from = latest(from, g.Since.Add(r.UnknownGrace)) // then it counts as Full
+				from = nodegroups.Latest(from, g.Since.Add(r.UnknownGrace)) // then it counts as Full
 				continue
 			}
 			if !g.AtMaximum || g.MaxNodes == nil {

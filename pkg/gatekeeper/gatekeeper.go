@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -351,12 +352,13 @@ func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now ti
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil, request.Inherited = since.Unschedulable, since.NoRoom, since.Ignored, since.Inherited
 	request.RefusedAt, request.NoScaleUp = g.sources.RefusedAt, g.sources.NoScaleUp
 	if g.declines.Known() {
-		request.Declined = func(group string) time.Time {
+		digest := sync.OnceValue(func() string {
 			if key == "" {
 				key = request.AutoscalerKey()
 			}
-			return g.declines.Declined(key, group, pod.UID, now)
-		}
+			return gate.KeyDigest(key)
+		})
+		request.Declined = func(group string) time.Time { return g.declines.Declined(digest(), group, pod.UID, now) }
 	}
 	return request
 }

@@ -70,7 +70,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		g.returns.Store(&returns{pauses: last.Memory.Returns})
-		g.held.RestoreEnded(last.Memory.Heirs.Ended, now)
+		g.held.RestoreDeleted(last.Memory.Heirs.Deleted, now)
 		if last.View != nil {
 			g.declines.Restore(last.View.Declines)
 		}

@@ -30,7 +30,7 @@ func (s *Status) Fit() *Status {
 		drop func() int // leaves out at least some entries if there are any, and returns how many
 	}{
 		{"heirs", func() (n int) {
-			n, c.Memory.Heirs = len(c.Memory.Heirs.Ended)+len(c.Memory.Heirs.Inherited), Heirs{}
+			n, c.Memory.Heirs = len(c.Memory.Heirs.Deleted)+len(c.Memory.Heirs.Inherited), Heirs{}
 			return n
 		}},
 		{"details", v.dropDetails},

@@ -57,12 +57,12 @@ type Memory struct {
 // Heirs has the held pods that were deleted lately, by alike.Heir, and for how long the pods had waited whose waiting other
 // pods continue, by the UIDs of the latter.
 type Heirs struct {
-	Ended     map[string][]Ended          `json:"ended,omitempty"`
+	Deleted   map[string][]Deleted        `json:"deleted,omitempty"`
 	Inherited map[types.UID]time.Duration `json:"inherited,omitempty"`
 }
 
-// Ended is a held pod that was deleted. At is when it was deleted, and Waited is for how long it had lacked resources.
-type Ended struct {
+// Deleted is a held pod that was deleted. At is when it was deleted, and Waited is for how long it had lacked resources.
+type Deleted struct {
 	At     time.Time     `json:"at"`
 	Waited time.Duration `json:"waited"`
 }

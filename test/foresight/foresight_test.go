@@ -235,7 +235,7 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
 	kind := alike.Autoscaler(pod, false, nil, nil)
 	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since, NoScaleUp: p.noScaleUp,
-		Declined: func(group string) time.Time { return p.kinds.Declined(kind, group, pod.UID, p.Now()) }}
+		Declined: func(group string) time.Time { return p.kinds.Declined(gate.KeyDigest(kind), group, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d)
 	p.due = nodegroups.Earliest(p.due, d.Until())

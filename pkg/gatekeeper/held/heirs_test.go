@@ -50,7 +50,7 @@ func TestHeirs(t *testing.T) {
 	wait(next, of("older", "a"), began)
 	now = now.Add(heirsFor)
 	wait(next, of("the heir", "a"), now) // it is tried before the published state is read
-	next.RestoreEnded(h.Heirs(now).Ended, now)
+	next.RestoreDeleted(h.Heirs(now).Deleted, now)
 	next.Trust(now)
 	for _, tc := range []struct {
 		pod  *v1.Pod
@@ -74,14 +74,14 @@ func TestHeirs(t *testing.T) {
 	}
 	wait(next, of("later", "a"), now)
 	end(next, of("later", "a"), now.Add(time.Second))
-	if got := wait(next, of("too late", "a"), now.Add(heirsFor+2*time.Second)); got != 0 || len(next.Heirs(now.Add(heirsFor+2*time.Second)).Ended) != 0 {
+	if got := wait(next, of("too late", "a"), now.Add(heirsFor+2*time.Second)); got != 0 || len(next.Heirs(now.Add(heirsFor+2*time.Second)).Deleted) != 0 {
 		t.Errorf("one that comes too late continues %v", got)
 	}
-	for i := range maxEnded + 10 {
+	for i := range maxDeleted + 10 {
 		wait(next, of(fmt.Sprint(i), fmt.Sprint(i)), now)
 		end(next, of(fmt.Sprint(i), fmt.Sprint(i)), now.Add(time.Second))
 	}
-	if n := len(next.Heirs(now).Ended); n != maxEnded {
+	if n := len(next.Heirs(now).Deleted); n != maxDeleted {
 		t.Errorf("%d deleted pods are remembered", n)
 	}
 }

@@ -33,8 +33,8 @@ type Pods struct {
 	reserved     map[types.UID]bool               // held pods with a reservation
 	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
 	batches      batches
-	ended        map[string][]published.Ended // by alike.Heir, the deleted pods without heirs, the first first
-	numEnded     int
+	deleted      map[string][]published.Deleted // by alike.Heir, the deleted pods without heirs, the first first
+	numDeleted   int
 	inherited    map[types.UID]time.Duration // for how long the pod had waited whose waiting each heir continues
 	// trusted is set once Pods may use the times in the pods' conditions. For pods that had scheduling gates, these
 	// times are too early. The last leader's published times must therefore be restored before trusted is set.
@@ -125,7 +125,7 @@ type heldPod struct {
 // New returns Pods without entries.
 func New() *Pods {
 	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
-		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, ended: map[string][]published.Ended{}, inherited: map[types.UID]time.Duration{}}
+		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}, deleted: map[string][]published.Deleted{}, inherited: map[types.UID]time.Duration{}}
 }
 
 // Failed records that a scheduling cycle of the pod failed at the time now. If Pods already has the time at which the
