@@ -51,7 +51,9 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	kind := request.AutoscalerKey()
 	r.kinds.Learn(kind, decision)
 	request.Pod.UID = types.UID(request.Pod.Name + now.String())
-	request.Declined = func(group string) time.Time { return r.kinds.Declined(gate.KeyDigest(kind), group, request.Pod.UID, now) }
+	request.Declined = func(group string) time.Time {
+		return r.kinds.Declined(gate.KeyDigest(kind), group, request.Pod.UID, now)
+	}
 	want := sub.rule.Decide(request, sub.view, now)
 
 	view := published.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Override: sub.rule.Override, Declines: r.kinds.Remembered(1000)}
