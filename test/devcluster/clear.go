@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -111,29 +112,28 @@ func (c *Cluster) readObjects() (map[string][]byte, error) {
 	return objects, nil
 }
 
-// restore undoes the changes since the start, and returns the keys of the changed objects.
+// restore undoes the changes since the start, and returns the keys of the changed objects. It sends a request for each
+// change, because watches expect a revision of its own for each: if several changes had the same one, a watch that ended
+// among them would go on after the last, and informers would keep deleted objects for ever.
 func (c *Cluster) restore() ([]string, error) {
 	objects, err := c.readObjects()
 	if err != nil {
 		return nil, err
 	}
 	var changed []string
-	type operation map[string]map[string][]byte
-	var undo []operation
 	for key := range objects {
 		if _, was := c.before.objects[key]; !was {
-			changed, undo = append(changed, key), append(undo, operation{"request_delete_range": {"key": []byte(key)}})
+			changed = append(changed, key)
+			err = errors.Join(err, c.askEtcd("deleterange", map[string][]byte{"key": []byte(key)}, &struct{}{}))
 		}
 	}
 	for key, value := range c.before.objects {
 		if !bytes.Equal(objects[key], value) {
-			changed, undo = append(changed, key), append(undo, operation{"request_put": {"key": []byte(key), "value": value}})
+			changed = append(changed, key)
+			err = errors.Join(err, c.askEtcd("put", map[string][]byte{"key": []byte(key), "value": value}, &struct{}{}))
 		}
 	}
-	if len(undo) == 0 {
-		return nil, nil
-	}
-	return changed, c.askEtcd("txn", map[string][]operation{"success": undo}, &struct{}{})
+	return changed, err
 }
 
 // askEtcd sends a request to etcd as JSON.
