@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -50,7 +49,6 @@ type DeletionCost struct {
 	// Others extends DeletionCost to pods of other schedulers in listed pools, except pods in kube-system.
 	Others   bool
 	Recorder record.EventRecorder
-	Progress *watchdog.Watch
 
 	karpenter atomic.Bool // whether Karpenter has set the cost of a pod
 
@@ -73,7 +71,7 @@ func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) err
 	return ctrl.NewControllerManagedBy(m).Named("deletion-cost").
 		For(&corev1.Pod{}, builder.WithPredicates(pods)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.podsOn), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Complete(r.Progress.Reconciler("deletion-cost", r))
+		Complete(endsWithin(stuckAfter, "deletion-cost", r, die))
 }
 
 // Transform removes the managed fields from an object before it enters the cache of Client. It records whether Karpenter

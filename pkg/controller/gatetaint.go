@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -35,7 +34,6 @@ type GateTaint struct {
 	// component undoes the change repeatedly.
 	Recorder record.EventRecorder
 	Clock    clock.Clock
-	Progress *watchdog.Watch
 
 	once  sync.Once
 	waits backoffs
@@ -64,7 +62,7 @@ func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 			return err
 		}
 	}
-	return ctrl.NewControllerManagedBy(m).Named("gate-taint").For(&corev1.Node{}).Complete(r.Progress.Reconciler("gate-taint", r))
+	return ctrl.NewControllerManagedBy(m).Named("gate-taint").For(&corev1.Node{}).Complete(endsWithin(stuckAfter, "gate-taint", r, die))
 }
 
 // Reconcile corrects the gate taint of one node.

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -31,9 +30,8 @@ import (
 // ACI connector may then create its container group twice, which loses the pod (azure-aci v1.6.4). A pod that the
 // provider refused, or that has ended, needs no tolerations.
 type Tolerations struct {
-	Client   client.Client
-	Pools    pool.List
-	Progress *watchdog.Watch
+	Client client.Client
+	Pools  pool.List
 }
 
 var _ reconcile.Reconciler = &Tolerations{}
@@ -53,7 +51,7 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("tolerations").
 		For(&corev1.Pod{}, builder.WithPredicates(runs)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.runningOn), builder.WithPredicates(tainted)).
-		Complete(r.Progress.Reconciler("tolerations", r))
+		Complete(endsWithin(stuckAfter, "tolerations", r, die))
 }
 
 // running reports whether the pod needs the tolerations and may be changed. Such a pod is bound, has started, is not

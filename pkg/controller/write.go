@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,3 +23,19 @@ func notWritten(err error) (reconcile.Result, error) {
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
+
+// stuckAfter is the longest time that one call of a reconciler may take. The timeout of a request to the API server is
+// shorter.
+const stuckAfter = 5 * time.Minute
+
+// endsWithin returns a reconciler that calls r. If a call takes longer than the limit, endsWithin calls die with a message
+// that has the name.
+func endsWithin(limit time.Duration, name string, r reconcile.Reconciler, die func(message string)) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		defer time.AfterFunc(limit, func() { die(fmt.Sprintf("%s of %s has not finished for %v: it is stuck", name, request, limit)) }).Stop()
+		return r.Reconcile(ctx, request)
+	})
+}
+
+// die ends the process, so that it starts anew.
+func die(message string) { panic(message) }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
@@ -34,7 +35,6 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
-	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/version"
@@ -126,8 +126,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	watch := watchdog.New(clock.RealClock{})
-	if err := errors.Join(setUp(ctx, m, watch, costs, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
+	if err := errors.Join(setUp(ctx, m, costs, profile, args, pools), setUpProbes(ctx, m, lock, o.leaderElect, args)); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	if err := m.Start(ctx); err != nil {
@@ -170,10 +169,9 @@ func newManager(restConfig *rest.Config, lock *watchedLock, costs *controller.De
 	return m, nil
 }
 
-// setUpProbes adds the checks of /healthz and /readyz. Both fail while a reconcile takes longer than watchdog.Limit.
-// /readyz also fails until the caches have synced. With leader election, it also fails if the API server does not answer
-// requests for the lease.
-func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
+// setUpProbes adds the checks of /healthz and /readyz. /readyz fails until the caches have synced. With leader election,
+// it also fails if the API server does not answer requests for the lease.
+func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
 		kinds = append(kinds, &corev1.Pod{})
@@ -182,7 +180,7 @@ func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *
 	if err != nil {
 		return err
 	}
-	errs := []error{m.AddHealthzCheck("progress", watch.Check), m.AddReadyzCheck("progress", watch.Check), m.AddReadyzCheck("caches", synced)}
+	errs := []error{m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", synced)}
 	if leaderElect {
 		errs = append(errs, m.AddReadyzCheck("leader-election", lock.check))
 	}
@@ -203,16 +201,16 @@ func setUpMetrics(gauges metrics.StableCollector) error {
 
 // setUp adds the reconcilers that the configuration enables. In mode Observe it adds only the reconciler GateTaint.
 // This reconciler then removes all gate taints of the installation.
-func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, costs *controller.DeletionCost, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
+func setUp(ctx context.Context, m ctrl.Manager, costs *controller.DeletionCost, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
-	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
+	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}}
 	errs := []error{taint.SetupWithManager(m), setUpMetrics(taint.Gauges(m.Elected()))}
 	if observe {
 		return errors.Join(errs...)
 	}
-	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools, Progress: watch}).SetupWithManager(m))
+	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools}).SetupWithManager(m))
 	if *args.ScaleIn.PodDeletionCost {
-		costs.Client, costs.Pools, costs.SchedulerName, costs.Others, costs.Recorder, costs.Progress = m.GetClient(), pools, *profile.SchedulerName, args.ScaleIn.Others, recorder, watch
+		costs.Client, costs.Pools, costs.SchedulerName, costs.Others, costs.Recorder = m.GetClient(), pools, *profile.SchedulerName, args.ScaleIn.Others, recorder
 		errs = append(errs, costs.SetupWithManager(ctx, m))
 	}
 	return errors.Join(errs...)
