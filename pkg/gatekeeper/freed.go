@@ -113,9 +113,9 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 			}
 		}
 	}
-	if pods := g.held.WithinSpaces(spaces, now); len(pods) > 0 {
-		logger.V(2).Info("Nodes may have capacity for held pods", "pods", len(pods), "nodes", len(spaces))
-		g.requeue(pods, held.Always)
+	if n := g.held.WithinSpaces(spaces, now); n > 0 {
+		logger.V(2).Info("Nodes may have capacity for held pods", "pods", n, "nodes", len(spaces))
+		poke(g.batch)
 	}
 	g.freedNodes.mu.Lock()
 	defer g.freedNodes.mu.Unlock()

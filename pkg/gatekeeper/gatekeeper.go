@@ -1,6 +1,6 @@
 // Package gatekeeper decides which pods may use burst pools. Each scheduling cycle calls the Gatekeeper for a decision.
 // In parallel, the Gatekeeper's loop evaluates the pools, and requeues a pod when the gate opens for it. Sub-package
-// held keeps the pods that the gate holds back. Sub-package sources reads the pools' capacity and the operator's
+// held keeps the pods that the gate holds back, and admits them. Sub-package waiting keeps since when pods wait. Sub-package sources reads the pools' capacity and the operator's
 // override of the gate. Sub-package providers tracks how the providers of burst pools treat pods. Sub-package usage
 // sums the usage of nodes. Sub-package publishing publishes the state for tools, users and the next leader. None of
 // these packages imports the scheduling framework.
@@ -42,6 +42,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -180,11 +181,6 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	return g, nil
-}
-
-// activate requeues the pod.
-func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
-	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }
 
 // Lead records that this scheduler is the leader. Only the leader publishes the state and writes events.
@@ -347,7 +343,7 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 
 // request returns the gate's request for the pod at the time now. key is the pod's autoscaler key, or empty. Computing
 // the key takes longer than most decisions. Therefore, an empty key is computed only if the decision needs it.
-func (g *Gatekeeper) request(pod *v1.Pod, key string, since held.Waiting, now time.Time) gate.Request {
+func (g *Gatekeeper) request(pod *v1.Pod, key string, since waiting.Since, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil, request.Inherited = since.Unschedulable, since.NoRoom, since.Ignored, since.Inherited
 	request.RefusedAt, request.NoScaleUp = g.sources.RefusedAt, g.sources.NoScaleUp
@@ -398,7 +394,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	case current == nil || !mayWait(current):
 		g.deleted(pod)
 	case g.held.Update(pod, current, g.config.Clock.Now()):
-		g.activate(logger, current)
+		poke(g.batch)
 	}
 	g.warnOfDelay(pod)
 	poke(g.earlier)
@@ -436,10 +432,11 @@ func (g *Gatekeeper) forget(pod types.UID) {
 // tried records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was reserved
 // for the pod, tried makes the loop requeue other pods.
 func (g *Gatekeeper) tried(pod types.UID) {
-	if g.held.Ended(pod, g.config.Clock.Now()) {
+	batch, budget := g.held.Ended(pod, g.config.Clock.Now())
+	if batch {
 		poke(g.batch)
 	}
-	if g.held.Unreserve(pod) {
+	if budget {
 		g.freed.Store(true)
 		poke(g.earlier)
 	}
@@ -466,9 +463,11 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 // Lookup returns the entry of the pod, and whether the pod is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
-// ByLoop records that the gatekeeper requeues the pod when a node may have capacity for it, until the pod's next cycle
-// fails. It reports whether the pod is held.
-func (g *Gatekeeper) ByLoop(pod types.UID) bool { return g.held.ByLoop(pod) }
+// Local records that only plugins that look at single nodes rejected the held pod (held.Pods.Local).
+func (g *Gatekeeper) Local(pod types.UID) { g.held.Local(pod) }
+
+// ByLoop records whether the gatekeeper requeues the pod when a node may have capacity for it (held.Pods.ByLoop).
+func (g *Gatekeeper) ByLoop(pod types.UID, byLoop bool) bool { return g.held.ByLoop(pod, byLoop) }
 
 // Reservations returns the reservations of all held pods, except for the pod with the UID but.
 func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
@@ -479,6 +478,7 @@ func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.Current.Store(&gate.Override{})
 	g.held.Trust(g.config.Clock.Now())
+	g.loop.takenOver = true
 }
 
 // overridden returns the gate's rule with the current override.

@@ -48,12 +48,6 @@ type world struct {
 
 // newWorld returns a world that does not run yet. Its pools are user (cluster autoscaler), system (fixed) and aci
 // (burst).
-// sendBatch requeues the pods of the next batch.
-func (w *world) sendBatch() {
-	pods, _ := w.held.NextBatch(w.clock.Now())
-	w.config.Activate(klog.Background(), pods)
-}
-
 func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	return newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, objects...)

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -140,7 +141,7 @@ func (w *kindsWorld) step(d time.Duration) {
 	w.clock.Step(d)
 	w.view.Pools[0].ScannedBefore = w.clock.Now()
 	w.reconsider(w.Context(), false)
-	w.sendBatch()
+	w.SendBatch(klog.Background())
 }
 
 func (w *kindsWorld) check(name, cpu string, want bool) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -173,7 +172,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 }
 
 // reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget
-// has room for the pod, reconsider enqueues the pod. reconsider returns when the next sync is due. With onlyNew, it
+// has room for the pod, reconsider admits the pod. reconsider returns when the next sync is due. With onlyNew, it
 // decides only for pods that became held since the last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
@@ -203,22 +202,19 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if result.Again {
 		poke(g.earlier)
 	}
-	g.requeue(result.Opened, held.WhileOpen)
+	defer poke(g.batch)
 	if g.freed.Swap(false) || !onlyNew || result.Budgets {
-		g.requeue(g.held.WithinBudgets(g.config.Pools, g.uses, now), held.WhileOpen)
+		g.held.WithinBudgets(g.config.Pools, g.uses, now)
 	}
 	next := nodegroups.Earliest(nodegroups.Earliest(result.Next, changes), view.Until())
 	if onlyNew {
 		return next
 	}
-	ignored, due := g.held.Ignored(func(node string) bool { _, err := g.nodes.Get(node); return err == nil }, now)
-	if len(ignored) > 0 {
-		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable, or are nominated to a node that does not exist", "pods", len(ignored))
-		g.requeue(ignored, held.Always)
+	ignored, due := g.held.Overdue(func(node string) bool { _, err := g.nodes.Get(node); return err == nil }, now)
+	if ignored > 0 {
+		logger.Info("Requeueing held pods that lack the condition PodScheduled with reason Unschedulable, or are nominated to a node that does not exist", "pods", ignored)
 	}
-	untried, later := g.held.Untried(now)
-	g.requeue(untried, held.Last)
-	return nodegroups.Earliest(next, nodegroups.Earliest(due, later))
+	return nodegroups.Earliest(next, due)
 }
 
 // full has the held pods for which the upcoming nodes of the view have no room.
@@ -239,7 +235,7 @@ func (g *Gatekeeper) isFull(pod types.UID, view *nodegroups.View) bool {
 // cycles. It looks at all held pods, so with onlyNew it looks at most every fullInterval. It also returns when to look
 // again. The caller passes a function that assesses a pod.
 func (g *Gatekeeper) findFull(rule *gate.Rule, view *nodegroups.View, onlyNew bool, assess func(viewKey string, request *gate.Request) *gate.Assessment, now time.Time) (map[types.UID]bool, time.Time) {
-	if !g.config.Pools.MayOverflow() || !view.AnyFinal() {
+	if !g.config.Pools.MayOverflow() || !view.AnyFinal() || !g.loop.takenOver {
 		g.full.Store(nil)
 		return nil, time.Time{}
 	}
@@ -260,27 +256,11 @@ func (g *Gatekeeper) findFull(rule *gate.Rule, view *nodegroups.View, onlyNew bo
 	return found.pods, found.next
 }
 
-// requeue requeues held pods in batches, in the order of their priorities and waiting times. With held.WhileOpen, a pod
-// is left out if the loop decides again for the pod before its batch. With held.Always and held.Last, a pod is left out
-// only if it is bound or deleted.
-func (g *Gatekeeper) requeue(pods map[string]*v1.Pod, how int) {
-	for _, pod := range pods {
-		g.held.Enqueue(pod, how)
-	}
-	poke(g.batch)
-}
-
 // sendBatches requeues one batch after another, until the context ends.
 func (g *Gatekeeper) sendBatches(ctx context.Context) {
-	for logger := klog.FromContext(ctx); ctx.Err() == nil; {
-		pods, again := g.held.NextBatch(g.config.Clock.Now())
-		if len(pods) > 0 {
-			logger.V(2).Info("Requeueing held pods", "pods", len(pods))
-			requeuedPods.Add(float64(len(pods)))
-			g.config.Activate(logger, pods)
-		}
+	for ctx.Err() == nil {
 		var due <-chan time.Time
-		if !again.IsZero() {
+		if again := g.SendBatch(klog.FromContext(ctx)); !again.IsZero() {
 			due = g.config.Clock.After(max(again.Sub(g.config.Clock.Now()), time.Millisecond))
 		}
 		select {
@@ -289,6 +269,18 @@ func (g *Gatekeeper) sendBatches(ctx context.Context) {
 		case <-due:
 		}
 	}
+}
+
+// SendBatch requeues the pods of the next batch, if it is due, and returns when to try again; zero if no pod waits. Run
+// calls it, and so do tests without Run.
+func (g *Gatekeeper) SendBatch(logger klog.Logger) (again time.Time) {
+	pods, again := g.held.NextBatch(g.config.Clock.Now())
+	if len(pods) > 0 {
+		logger.V(2).Info("Requeueing held pods", "pods", len(pods))
+		requeuedPods.Add(float64(len(pods)))
+		g.config.Activate(logger, pods)
+	}
+	return again
 }
 
 // report logs problems and writes events about them. Once takeOver is done, report also submits a publishing.Report to

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -63,7 +64,7 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 				cycles, mismatches, lowest := 0, 0, int32(2)
 				for idle := 0; idle < 3; idle++ {
 					w.clock.Step(2 * time.Millisecond) // others get their turn between batches
-					w.sendBatch()
+					w.SendBatch(klog.Background())
 					w.mu.Lock()
 					names := w.activated
 					w.activated = nil

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -103,7 +102,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 			})
 		}
 	} else if g.held.Update(before, pod, g.config.Clock.Now()) {
-		g.activate(klog.Background(), pod)
+		poke(g.batch)
 	} else if g.config.Args.Tenants && !labels.Equals(before.Labels, pod.Labels) { // other NetworkPolicies may select the pod
 		g.lookFor(func(p *v1.Pod) bool { return p.UID == pod.UID })
 	}

@@ -122,7 +122,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	}
 	if c.search != nil && pl.byLoop {
 		if _, local := c.search.filterKey(); local {
-			pl.local.Store(pod.UID, nil)
+			pl.gatekeeper.Local(pod.UID)
 		}
 	}
 	if c.flags.awaitsGateTaint.Load() {

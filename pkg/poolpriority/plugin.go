@@ -77,8 +77,7 @@ type PoolPriority struct {
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	byLoop     bool     // requeueByLoop wraps the scheduler's handler of failed cycles
-	local      sync.Map // UIDs of held pods that only plugins that are nodeLocal can have rejected, until requeueByLoop
+	byLoop     bool // requeueByLoop wraps the scheduler's handler of failed cycles
 	retries    retries
 	roomTries  retries // how many times each pod has tried to make room and got no node
 	warned     retries // the owners for which warnOfOrder has written an event

@@ -114,21 +114,19 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		pl.gatekeeper.Freed(info.Pod.Spec.NodeName)
-		_, local := pl.local.LoadAndDelete(info.Pod.UID)
 		var fit *framework.FitError
-		if local && errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
-			(nominating == nil || nominating.NominatedNodeName == "") && pl.gatekeeper.ByLoop(info.Pod.UID) {
+		byLoop := errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
+			(nominating == nil || nominating.NominatedNodeName == "")
+		if pl.gatekeeper.ByLoop(info.Pod.UID, byLoop) {
 			fit.Diagnosis.UnschedulablePlugins = sets.New(Name)
-			pl.local.Store(info.Pod.UID, nil)
-			defer pl.local.Delete(info.Pod.UID)
 		}
 		next(ctx, profile, info, status, nominating, start)
 	}
 }
 
-// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, while requeueByLoop runs for it.
+// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if the gatekeeper requeues the pod.
 func (pl *PoolPriority) gatingPlugin(info *framework.QueuedPodInfo) string {
-	if _, ok := pl.local.Load(info.Pod.UID); ok {
+	if entry, _ := pl.gatekeeper.Lookup(info.Pod.UID); entry.ByLoop {
 		return Name
 	}
 	return ""

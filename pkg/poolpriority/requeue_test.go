@@ -144,9 +144,13 @@ func TestBurstAnnotationChanges(t *testing.T) {
 				_, summary := h.sched.SchedulingQueue.PendingPods()
 				return strings.HasSuffix(summary, ":1") // the last number is that of unschedulable pods
 			}
+			tried := func() bool {
+				h.plugin.gatekeeper.SendBatch(h.logger)
+				return !waits()
+			}
 			if tc.again {
-				h.eventually("the pod is scheduled again", func() bool { return !waits() })
-			} else if time.Sleep(50 * time.Millisecond); !waits() {
+				h.eventually("the pod is scheduled again", tried)
+			} else if time.Sleep(50 * time.Millisecond); tried() {
 				t.Error("the pod is scheduled again")
 			}
 		})

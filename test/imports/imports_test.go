@@ -44,9 +44,10 @@ var allowed = map[string][]string{
 	"pkg/gatekeeper/usage":                  {"pkg/aci", "pkg/pool"},
 	"pkg/gatekeeper/sources":                {"pkg/apis/config/v1", "pkg/pool", "pkg/nodegroups", "pkg/nodegroups/static", "pkg/nodegroups/clusterautoscaler", "pkg/nodegroups/karpenter", "pkg/gate", "pkg/published"},
 	"pkg/gatekeeper/providers":              {"pkg/aci", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/published", "pkg/refusal", "pkg/returnplan"},
-	"pkg/gatekeeper/held":                   {"pkg/aci", "pkg/alike", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/usage", "pkg/published", "pkg/refusal", "pkg/rollout"},
+	"pkg/gatekeeper/waiting":                {"pkg/alike", "pkg/nodegroups", "pkg/gate", "pkg/published"},
+	"pkg/gatekeeper/held":                   {"pkg/aci", "pkg/alike", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/usage", "pkg/gatekeeper/waiting", "pkg/published", "pkg/refusal", "pkg/rollout"},
 	"pkg/gatekeeper/publishing":             {"pkg/apis/config/v1", "pkg/aci", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/published"},
-	"pkg/gatekeeper":                        {"pkg/apis/config/v1", "pkg/aci", "pkg/alike", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/publishing", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/published", "pkg/refusal", "pkg/returnplan"},
+	"pkg/gatekeeper":                        {"pkg/apis/config/v1", "pkg/aci", "pkg/alike", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/publishing", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/gatekeeper/waiting", "pkg/published", "pkg/refusal", "pkg/returnplan"},
 	"pkg/poolpriority":                      {"pkg/apis/config/v1", "pkg/aci", "pkg/alike", "pkg/compat", "pkg/compat/dryrun", "pkg/compat/gating", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper", "pkg/gatekeeper/held", "pkg/refusal", "pkg/returner", "pkg/returnplan", "pkg/rollout", "pkg/scalein", "pkg/lease", "pkg/version"},
 	"pkg/poolpriority/command":              {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/compat/outoftree", "pkg/poolpriority", "pkg/lease", "pkg/version"},
 	"pkg/controller":                        {"pkg/apis/config/v1", "pkg/backoff", "pkg/denial", "pkg/nodegroups", "pkg/pool", "pkg/refusal", "pkg/scalein"},
@@ -93,7 +94,7 @@ var limits = []struct {
 	},
 	{
 		why:      "works beside the scheduling cycle",
-		packages: []string{"pkg/gatekeeper", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/publishing", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage"},
+		packages: []string{"pkg/gatekeeper", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/publishing", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/gatekeeper/waiting"},
 		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler/framework"},
 	},
 	{

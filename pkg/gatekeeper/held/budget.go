@@ -14,24 +14,19 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// reservationTTL is how long budget stays reserved for a requeued pod. The reservation usually ends earlier, when the
-// pod is bound or tried.
-const reservationTTL = 10 * time.Second
-
-// spareShare determines how many more pods are requeued than a budget has room for: one for each spareShare pods. These
-// pods are spares, because a requeued pod may have been deleted, or may fit a node of another pool.
+// spareShare determines how many more pods are admitted than a budget has room for: one for each spareShare pods. These
+// pods are spares, because an admitted pod may have been deleted, or may fit a node of another pool.
 const spareShare = 10
 
-// WithinBudgets returns, by namespace/name, held pods that fit into the remaining budgets of a burst pool and of their
-// namespace there, and a few spares. The caller requeues these pods. Pods with a higher priority get budget first.
-// Among pods with the same priority, the pod that has waited longest gets budget first. If a pod's namespace has no
-// budget left for the pod, the pod is not requeued, not even as a spare. The reason of the pods that are not requeued
-// becomes BudgetSpent. If only budgets hold any pod back, WithinBudgets calls uses to get the usage of each pool, and
-// of each namespace in each pool.
-func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[string]aci.Use), now time.Time) map[string]*v1.Pod {
+// WithinBudgets admits held pods that fit into the remaining budgets of a burst pool and of their namespace there, and a
+// few spares. Pods with a higher priority get budget first. Among pods with the same priority, the pod that has waited
+// longest gets budget first. If a pod's namespace has no budget left for the pod, the pod is not admitted, not even as a
+// spare. The reason of the pods that are not admitted becomes BudgetSpent. If only budgets hold any pod back,
+// WithinBudgets calls uses to get the usage of each pool, and of each namespace in each pool.
+func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[string]aci.Use), now time.Time) {
 	all := h.onBudget(now)
 	if len(all) == 0 {
-		return nil
+		return
 	}
 	used, byNamespace := uses()
 	chosen, spares := 0, 0
@@ -47,23 +42,27 @@ func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[stri
 			spares++
 		}
 	}
-	return h.reserveBudget(all, now)
+	h.reserveBudget(all, now)
 }
 
-// turn is the place of a held pod in the order in which pods are requeued. The fields are copies.
+// turn is the place of a held pod in the order of batches. The fields are copies.
 type turn struct {
 	entry    *heldPod // only the pointer is compared
 	pod      *v1.Pod
 	since    time.Time
 	priority int32
-	last     int // 1 if the pod waits with Last, 0 otherwise
+	last     int // 1 if the pod was admitted with Retry, 0 otherwise
 }
 
 func (h *Pods) turnOf(entry *heldPod) turn {
-	return turn{entry: entry, pod: entry.pod, since: h.firstFailed[entry.pod.UID], priority: corev1helpers.PodPriority(entry.pod)}
+	last := 0
+	if entry.admitted.reason == Retry {
+		last = 1
+	}
+	return turn{entry, entry.pod, h.Since(entry.pod, time.Time{}).Unschedulable, corev1helpers.PodPriority(entry.pod), last}
 }
 
-// inOrder compares pods by priority, and then by waiting time. Pods that wait with Last come after all others.
+// inOrder compares pods by priority, and then by waiting time. Pods with Retry come after all others.
 func inOrder(a, b turn) int {
 	return cmp.Or(a.last-b.last, cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
 }
@@ -72,8 +71,8 @@ func inOrder(a, b turn) int {
 type budgeted struct {
 	turn
 	pools          []bool // by the pools' index: whether the pod waits for the pool's budget
-	hasReservation bool   // set if the pod was requeued less than reservationTTL ago, and was not tried after that
-	chosen         bool   // set if the pod is to be requeued
+	hasReservation bool   // set if budget is reserved for the pod (admission.reserves)
+	chosen         bool   // set if the pod is to be admitted
 }
 
 // reserve finds the first pool of w.pools whose budgets have room for the pod. It adds the pod's usage to the usage of
@@ -100,7 +99,7 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use, byNamespace []map[st
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
-		if !slices.Contains(entry.budget, true) {
+		if !slices.Contains(entry.budget, true) || entry.admitted.waits() && entry.admitted.reason.outlastsGate() {
 			return
 		}
 		pools := slices.Clone(entry.budget)
@@ -108,8 +107,7 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 			pools[i] = pools[i] && entry.open[i]
 		}
 		if slices.Contains(pools, true) {
-			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools,
-				hasReservation: !entry.reservedAt.IsZero() && (entry.queued != 0 || now.Before(entry.reservedAt.Add(reservationTTL)))})
+			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools, hasReservation: entry.admitted.reserves(Budget, now)})
 		}
 	})
 	rank := map[bool]int{true: 0, false: 1}
@@ -119,36 +117,20 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 	return waiting
 }
 
-// reserveBudget sets reservedAt of the chosen pods, and the reason of the others. It leaves out pods that were bound or
-// held again meanwhile. It returns the chosen pods by namespace/name.
-func (h *Pods) reserveBudget(all []budgeted, now time.Time) map[string]*v1.Pod {
-	pods := map[string]*v1.Pod{}
+// reserveBudget admits the chosen pods, and sets the reason of the others. It leaves out pods that were bound or held
+// again meanwhile.
+func (h *Pods) reserveBudget(all []budgeted, now time.Time) {
 	for part := range slices.Chunk(all, syncChunk) {
 		h.mu.Lock()
 		for i := range part {
 			switch w := &part[i]; {
 			case w.hasReservation || h.pods[w.pod.UID] != w.entry:
 			case w.chosen:
-				w.entry.reservedAt = now
-				pods[nameOf(w.pod)] = w.pod
+				h.admitLocked(w.entry, admission{reason: Budget, at: now})
 			default:
 				w.entry.reason = reason{pool: slices.Index(w.pools, true), code: gate.ReasonBudgetSpent.Code}
 			}
 		}
 		h.mu.Unlock()
 	}
-	return pods
-}
-
-// Unreserve releases the budget that is reserved for the pod, and reports whether there is any. Until the pod is held
-// again, it waits for no budget.
-func (h *Pods) Unreserve(uid types.UID) (reserved bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok {
-		reserved = !entry.reservedAt.IsZero()
-		entry.reservedAt = time.Time{}
-		clear(entry.budget)
-	}
-	return reserved
 }

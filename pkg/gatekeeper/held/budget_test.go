@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,8 +38,9 @@ func TestWithinBudgets(t *testing.T) {
 	}
 	requeues := func(when string, want ...string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{Pods: inPool}}, []map[string]aci.Use{{}} }, now)
-		if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, want) {
+		if got := h.sends(now, func() {
+			h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{Pods: inPool}}, []map[string]aci.Use{{}} }, now)
+		}); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are tried again, want %v", when, got, want)
 		}
 	}
@@ -58,7 +60,7 @@ func TestWithinBudgets(t *testing.T) {
 	requeues("one of those tried again is bound")
 	hold("waits0", 0, gate.ReasonBudgetSpent)
 	requeues("the other is held again", "default/waits0")
-	now = now.Add(reservationTTL)
+	now = now.Add(admissionTTL)
 	requeues("it does not come back", "default/waits0")
 	inPool = 0
 	requeues("the burst node goes", "default/waits1", "default/waits2")
@@ -116,19 +118,19 @@ func TestWithinBudgetsOfNamespaces(t *testing.T) {
 				return slices.Clone(tc.used), shares
 			}
 			var got map[string]int
-			for _, p := range h.WithinBudgets(pools, uses, now) {
+			for _, name := range h.sends(now, func() { h.WithinBudgets(pools, uses, now) }) {
 				if got == nil {
 					got = map[string]int{}
 				}
-				got[p.Namespace]++
+				got[strings.Split(name, "/")[0]]++
 			}
 			if !maps.Equal(got, tc.want) {
 				t.Errorf("requeued are %v, want %v", got, tc.want)
 			}
 			for range 3 {
 				now = now.Add(time.Second)
-				if again := h.WithinBudgets(pools, uses, now); len(again) > 0 {
-					t.Errorf("a second later, %d more are requeued", len(again))
+				if again := h.newly(func() { h.WithinBudgets(pools, uses, now) }); len(again) > 0 {
+					t.Errorf("a second later, %v are admitted, too", again)
 				}
 			}
 			if by, _ := h.ByReason(); by["BudgetSpent"] != h.Count() {

@@ -9,6 +9,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -50,7 +51,7 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 	waits, by := map[types.UID]published.Wait{}, map[reason]int{}
 	h.each(func(uid types.UID, entry *heldPod) {
 		summary.Total++
-		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
+		w := h.Since(entry.pod, time.Time{})
 		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.Unschedulable)
 		by[entry.reason]++
 		if said := gate.UnschedulableSince(entry.pod); alike.InGang(entry.pod) || !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero() && w.Inherited == 0) {
@@ -68,8 +69,8 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 	return waits, summary
 }
 
-// isNear reports whether the times differ by at most clockTolerance.
-func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
+// isNear reports whether the times differ by at most waiting.ClockTolerance.
+func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= waiting.ClockTolerance }
 
 // ByReason counts the held pods by reason code. For some of these pods, the gate may open without a change of the pod,
 // or is open. first is the earliest time at which such a pod became unschedulable, or zero.
@@ -80,11 +81,7 @@ func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 		if kind := gate.Lookup(entry.reason.code).Kind; !kind.Holds() || kind == gate.Lasting {
 			return
 		}
-		since, ok := h.firstFailed[uid]
-		if !ok {
-			since = gate.UnschedulableSince(entry.pod)
-		}
-		first = nodegroups.Earliest(first, since)
+		first = nodegroups.Earliest(first, h.Since(entry.pod, time.Time{}).Unschedulable)
 	})
 	return by, first
 }

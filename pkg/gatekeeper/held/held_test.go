@@ -2,7 +2,6 @@ package held
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -33,20 +33,6 @@ func assumed(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// TestFirstFailure: a pod that had scheduling gates counts as unschedulable from its first failure, not from its
-// creation.
-func TestFirstFailure(t *testing.T) {
-	h := New()
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	p := pod("p")
-	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
-	h.Failed(p, true, now)
-	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the condition's status and time remain
-	if got := h.Since(p, now); !got.Unschedulable.Equal(now) || !got.NoRoom.Equal(now) {
-		t.Errorf("unschedulable since %+v, want %v", got, now)
-	}
-}
-
 // TestHeldPodsAreRequeued: a held pod is requeued when the gate opens for it, once each time it was held.
 func TestHeldPodsAreRequeued(t *testing.T) {
 	h := New()
@@ -61,7 +47,7 @@ func TestHeldPodsAreRequeued(t *testing.T) {
 		return d
 	}
 	opened, next := h.lookFor(false, now, decide)
-	if len(opened) != 1 || opened["default/b"] == nil {
+	if !slices.Equal(opened, []string{"default/b"}) {
 		t.Errorf("opened for %v, want only b", opened)
 	}
 	if !next.Equal(now.Add(time.Minute)) {
@@ -80,7 +66,7 @@ func TestHeldPodsAreRequeued(t *testing.T) {
 	}
 	h.Remove(b.UID)
 	h.Remove(a.UID)
-	if len(h.pods)+len(h.firstFailed)+len(h.clocks)+len(h.added) != 0 {
+	if len(h.pods)+len(h.added) != 0 || h.Since(a, now) != (waiting.Since{}) {
 		t.Errorf("something is left of the pods: %+v", h)
 	}
 }
@@ -106,43 +92,42 @@ func TestWithoutCondition(t *testing.T) {
 		{3 * retryWithoutCondition, 7 * retryWithoutCondition, 1},
 		{3*retryWithoutCondition + time.Hour, 3*retryWithoutCondition + time.Hour + 8*retryWithoutCondition, 1},
 	} {
-		pods, next := h.Ignored(exists, now.Add(tc.after))
-		if len(pods) != tc.want || tc.want == 1 && pods["default/withoutCondition"] == nil || !next.Equal(now.Add(tc.next)) {
-			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
+		var next time.Time
+		names := h.sends(now.Add(tc.after), func() { _, next = h.Overdue(exists, now.Add(tc.after)) })
+		if got := slices.Contains(names, "default/withoutCondition"); got != (tc.want == 1) || !next.Equal(now.Add(tc.next)) {
+			t.Errorf("after %v: %v, next look at %v; want %d, %v", tc.after, names, next, tc.want, now.Add(tc.next))
 		}
 	}
 	known := told.DeepCopy()
 	known.UID, known.Name = "withoutCondition", "withoutCondition"
 	h.Update(told, known, now)
-	if pods, next := h.Ignored(exists, now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
-		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
+	if ignored, _ := h.Overdue(exists, now.Add(3*time.Hour)); ignored != 0 {
+		t.Errorf("%d pods are ignored, when the API says it of all", ignored)
 	}
 }
 
-// TestUntried: a held pod is tried again retryHeld after its last cycle, after all pods that wait for their batch in
+// TestOverdue: a held pod is tried again retryHeld after its last cycle, after all pods that wait for their batch in
 // another way. It then waits for retryHeld again.
-func TestUntried(t *testing.T) {
+func TestOverdue(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for i, name := range []string{"old", "urgent", "young"} {
-		p := pod(name)
+		p := withCondition(pod(name), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
 		p.Spec.Priority = new(int32)
 		*p.Spec.Priority = int32(10 - i)
 		h.Add(p, "", closed, nil, now.Add(time.Duration(i)*time.Minute))
 	}
 	untried := func(after time.Duration, want string, next time.Duration) {
 		t.Helper()
-		pods, due := h.Untried(now.Add(after))
-		for _, p := range pods {
-			h.Enqueue(p, Last)
-		}
-		if got := strings.Join(slices.Sorted(maps.Keys(pods)), " "); got != want || !due.Equal(now.Add(next)) {
+		var due time.Time
+		names := h.newly(func() { _, due = h.Overdue(nil, now.Add(after)) })
+		if got := strings.Join(names, " "); got != want || !due.Equal(now.Add(next)) {
 			t.Errorf("after %v: %q, the next at %v; want %q at %v", after, got, due, want, now.Add(next))
 		}
 	}
 	untried(retryHeld-1, "", retryHeld)
 	untried(retryHeld, "default/old", retryHeld+time.Minute)
-	untried(retryHeld+time.Minute, "default/old default/urgent", retryHeld+2*time.Minute)
-	h.Enqueue(pod("urgent"), Always)
+	untried(retryHeld+time.Minute, "default/urgent", retryHeld+2*time.Minute)
+	h.admit(pod("urgent"), Room, now)
 	h.batches.limit = 1
 	for _, want := range []string{"urgent", "old", ""} {
 		if got := h.batch(now); got != want {
@@ -169,65 +154,22 @@ func TestNominatedToNoNode(t *testing.T) {
 		after time.Duration
 		gone  bool
 		want  int
-		next  time.Duration // 0: never
+		next  time.Duration
 	}{
-		{time.Minute, false, 0, 0},
+		{time.Minute, false, 0, retryHeld},
 		{time.Minute, true, 1, time.Minute + 2*retryNominated},
 		{time.Minute + retryNominated, true, 0, time.Minute + 2*retryNominated},
 		{time.Minute + 2*retryNominated, true, 1, time.Minute + 6*retryNominated},
-		{2 * time.Minute, false, 0, 0}, // the node was created anew
+		{2 * time.Minute, false, 0, time.Minute + 2*retryNominated + retryHeld}, // the node was created anew
 	} {
 		gone = tc.gone
-		pods, next := h.Ignored(func(node string) bool { return node != "n" || !gone }, now.Add(tc.after))
-		if len(pods) != tc.want || tc.next == 0 != next.IsZero() || tc.next != 0 && !next.Equal(now.Add(tc.next)) {
-			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
-		}
-	}
-}
-
-func TestUnschedulableSince(t *testing.T) {
-	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	for _, tc := range []struct {
-		name   string
-		reason string
-		status v1.ConditionStatus
-		want   bool
-	}{
-		{"unschedulable", v1.PodReasonUnschedulable, v1.ConditionFalse, true},
-		{"waits for scheduling gates", v1.PodReasonSchedulingGated, v1.ConditionFalse, false},
-		{"scheduler error", v1.PodReasonSchedulerError, v1.ConditionFalse, false},
-		{"scheduled", "", v1.ConditionTrue, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := pod("p")
-			withCondition(p, tc.status, tc.reason, at)
-			if got := !gate.UnschedulableSince(p).IsZero(); got != tc.want {
-				t.Errorf("known to be unschedulable: %v, want %v", got, tc.want)
-			}
+		var next time.Time
+		names := h.sends(now.Add(tc.after), func() {
+			_, next = h.Overdue(func(node string) bool { return node != "n" || !gone }, now.Add(tc.after))
 		})
-	}
-}
-
-// TestUnknownToAPI: the times of pods that had scheduling gates are published, and no others.
-func TestUnknownToAPI(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	condition := func(name string, at time.Time, reason string) *v1.Pod {
-		return withCondition(pod(name), v1.ConditionFalse, reason, at)
-	}
-	h := New()
-	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
-	add := func(p *v1.Pod, now time.Time) {
-		h.Failed(p, true, now)
-		h.Add(p, "", closed, nil, now)
-	}
-	add(pod("new"), now)
-	add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), now)
-	add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now)
-	add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now.Add(time.Minute))
-	h.Update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
-	got, _ := h.UnknownToAPI()
-	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
-		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
+		if len(names) != tc.want || !next.Equal(now.Add(tc.next)) {
+			t.Errorf("after %v: %v, next look at %v; want %d, %v", tc.after, names, next, tc.want, now.Add(tc.next))
+		}
 	}
 }
 
@@ -288,157 +230,10 @@ func TestProgressedPods(t *testing.T) {
 	}
 }
 
-// TestClocks: the times from which the waits of a pod are counted, after each kind of failure and nomination.
-func TestClocks(t *testing.T) {
-	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
-	const never = -1
-	type event struct {
-		minute                int
-		insufficientResources bool   // the pod fails because it lacks resources
-		gang                  bool   // the pod fails because its gang is incomplete
-		fits                  bool   // the pod fits a node, and a Permit plugin rejects it
-		nominated             string // the pod's new nominatedNodeName; "no" means none
-	}
-	for _, tc := range []struct {
-		name                   string
-		told                   int // the time of the pod's condition Unschedulable
-		events                 []event
-		unschedulable, noRoom  int
-		ignored, publishedAsOf int
-	}{
-		{"it fails for want of room", never, []event{{minute: 0, insufficientResources: true}, {minute: 5, insufficientResources: true}}, 0, 0, never, never},
-		{"it failed before this scheduler led", -60, []event{{minute: 0, insufficientResources: true}}, -60, -60, never, never},
-		{"its gang is not there", never, []event{{minute: 0, gang: true}, {minute: 5, gang: true}}, 0, never, never, 5},
-		{"its gang completes", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, insufficientResources: true}}, -60, 6, never, 6},
-		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, gang: true}, {minute: 8, gang: true}}, -60, never, never, 8},
-		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, gang: true}, {minute: 9, insufficientResources: true}}, -60, 9, never, 9},
-		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, gang: true}, {minute: 2, insufficientResources: true}}, -60, 2, never, 2},
-		{"it fits, and does not get the permission", never, []event{{minute: 0, fits: true}, {minute: 5, fits: true}}, 0, never, never, 5},
-		{"it has no room, and then fits", -60, []event{{minute: 0, insufficientResources: true}, {minute: 5, fits: true}}, -60, never, never, 5},
-		{"it fits, and then has no room", -60, []event{{minute: 0, fits: true}, {minute: 5, insufficientResources: true}}, -60, -60, 5, 5},
-		{"it has no room, fits, and has no room again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 2, fits: true}, {minute: 3, fits: true}, {minute: 6, insufficientResources: true}, {minute: 7, insufficientResources: true}}, -60, -60, 6, 6},
-		{"it is nominated", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, 1},
-		{"it is nominated no more", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, 4},
-		{"it was nominated, and fails again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, insufficientResources: true}}, -60, -60, 4, 4},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h := New()
-			h.Trust(start)
-			p := pod("p")
-			if tc.told != never {
-				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, at(tc.told))
-			}
-			for _, e := range tc.events {
-				now := at(e.minute)
-				if e.fits {
-					h.Failed(assumed(p), false, now)
-					continue
-				}
-				if e.nominated == "" {
-					h.Failed(p, e.insufficientResources, now)
-					continue
-				}
-				before := p
-				p = before.DeepCopy()
-				p.Status.NominatedNodeName = e.nominated
-				if e.nominated == "no" {
-					p.Status.NominatedNodeName = ""
-				}
-				h.Update(before, p, now)
-			}
-			check := func(what string, got time.Time, want int) {
-				if want == never && !got.IsZero() || want != never && !got.Equal(at(want)) {
-					t.Errorf("%s %v, want minute %d", what, got, want)
-				}
-			}
-			got := h.Since(p, at(10))
-			check("unschedulable since", got.Unschedulable, tc.unschedulable)
-			check("without room since", got.NoRoom, tc.noRoom)
-			check("ignored until", got.Ignored, tc.ignored)
-			if got.NoRoom.IsZero() {
-				known, _ := h.UnknownToAPI()
-				check("published since, without being held", known[p.UID], tc.publishedAsOf)
-				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // the API server has the condition by now
-			}
-			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
-			known, ignored := h.UnknownToAPI()
-			if known[p.UID].IsZero() {
-				check("published as ignored", ignored[p.UID], tc.publishedAsOf)
-			} else {
-				check("published since", known[p.UID], tc.publishedAsOf)
-			}
-			successor := New()
-			successor.Restore(p.UID, known[p.UID], ignored[p.UID], 0)
-			successor.Trust(at(10))
-			if tc.told != never && tc.noRoom != never { // a fail-over does not start holdLimit again
-				check("for a successor, without room since", successor.Since(p, at(10)).NoRoom, tc.noRoom)
-				check("for a successor, ignored until", successor.Since(p, at(10)).Ignored, tc.ignored)
-			}
-			h.Remove(p.UID)
-			if len(h.clocks) != 0 {
-				t.Error("something is left of its clock")
-			}
-		})
-	}
-}
-
-// TestGangMember: the condition of a member of a gang does not show since when the member has lacked resources. A new
-// leader starts the time when it tries the member, or takes it from the last leader.
-func TestGangMember(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	created, last := now.Add(-time.Hour), now.Add(-time.Minute)
-	for _, tc := range []struct {
-		name   string
-		member bool
-		do     func(h *Pods, p *v1.Pod)
-		want   time.Time // the time since which it has lacked room
-	}{
-		{"not tried", true, func(h *Pods, _ *v1.Pod) { h.Trust(now) }, time.Time{}},
-		{"tried", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, now},
-		{"tried twice", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, last); h.Failed(p, true, now) }, last},
-		{"fits", true, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(assumed(p), false, now) }, time.Time{}},
-		{"published", true, func(h *Pods, p *v1.Pod) { h.Restore(p.UID, last, time.Time{}, 0); h.Trust(now); h.Failed(p, true, now) }, last},
-		{"published, and tried before the start", true, func(h *Pods, p *v1.Pod) { h.Failed(p, true, now); h.Restore(p.UID, last, time.Time{}, 0); h.Trust(now) }, last},
-		{"in no gang", false, func(h *Pods, _ *v1.Pod) { h.Trust(now) }, created},
-		{"in no gang, and tried", false, func(h *Pods, p *v1.Pod) { h.Trust(now); h.Failed(p, true, now) }, created},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h, p := New(), withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, created)
-			if tc.member {
-				p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"}
-			}
-			tc.do(h, p)
-			if got := h.Since(p, now); !got.NoRoom.Equal(tc.want) {
-				t.Errorf("without room since %v, want %v", got.NoRoom, tc.want)
-			}
-			if published, _ := h.UnknownToAPI(); tc.want.IsZero() && len(published) > 0 {
-				t.Errorf("published: %v, want nothing for a member that lacks no room", published)
-			}
-			h.Failed(p, true, now)
-			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, now)
-			if got, _ := h.UnknownToAPI(); tc.member && !got[p.UID].Equal(h.Since(p, now).NoRoom) {
-				t.Errorf("published %v, want %v", got[p.UID], h.Since(p, now).NoRoom)
-			}
-		})
-	}
-}
-
-// TestIgnoredBeforeItFailed: the nomination of a pod that never failed is not recorded.
-func TestIgnoredBeforeItFailed(t *testing.T) {
-	h := New()
-	p := pod("p")
-	p.Status.NominatedNodeName = "n"
-	h.Update(pod("p"), p, time.Now())
-	if len(h.clocks) != 0 {
-		t.Errorf("clocks: %v", h.clocks)
-	}
-}
-
-// lookFor calls Reconsider, and returns the pods to requeue and the time of the next sync.
-func (h *Pods) lookFor(onlyNew bool, now time.Time, decide func(*Candidate) gate.Decision) (map[string]*v1.Pod, time.Time) {
-	l := h.Reconsider(onlyNew, now, noNodes, decide)
-	return l.Opened, l.Next
+// lookFor calls Reconsider, and returns the pods that it admits, which are sent at once, and the time of the next sync.
+func (h *Pods) lookFor(onlyNew bool, now time.Time, decide func(*Candidate) gate.Decision) (names []string, next time.Time) {
+	names = h.sends(now, func() { next = h.Reconsider(onlyNew, now, noNodes, decide).Next })
+	return names, next
 }
 
 // TestSyncBesideCycles: if a pod's entry changes during a sync, the decision is dropped, and the next sync decides
@@ -462,15 +257,18 @@ func TestSyncBesideCycles(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h, p := New(), pod("p")
 			h.Add(p, "", &closed, &Reservation{Node: "n"}, now)
-			l := h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision {
-				tc.meanwhile(h, p)
-				return open
+			var l Result
+			opened := h.sends(now, func() {
+				l = h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision {
+					tc.meanwhile(h, p)
+					return open
+				})
 			})
-			if len(l.Opened) != tc.opened || l.Again != tc.again {
-				t.Errorf("opened for %v, again: %v", l.Opened, l.Again)
+			if len(opened) != tc.opened || l.Again != tc.again {
+				t.Errorf("opened for %v, again: %v", opened, l.Again)
 			}
-			if l := h.Reconsider(true, now, noNodes, func(*Candidate) gate.Decision { return open }); len(l.Opened) != tc.then {
-				t.Errorf("then opened for %v", l.Opened)
+			if opened, _ := h.lookFor(true, now, func(*Candidate) gate.Decision { return open }); len(opened) != tc.then {
+				t.Errorf("then opened for %v", opened)
 			}
 		})
 	}
@@ -487,7 +285,8 @@ func TestStartIsReported(t *testing.T) {
 	h.Add(pod("early"), "", held(ReasonStarting), nil, now)
 	h.Add(pod("late"), "", held(grows), nil, now)
 	look := func(onlyNew bool, reason nodegroups.Reason) []string {
-		return slices.Sorted(maps.Keys(h.Reconsider(onlyNew, now, noNodes, func(*Candidate) gate.Decision { return *held(reason) }).Opened))
+		names, _ := h.lookFor(onlyNew, now, func(*Candidate) gate.Decision { return *held(reason) })
+		return names
 	}
 	for i, tc := range []struct {
 		reason nodegroups.Reason
@@ -515,16 +314,13 @@ func TestQueue(t *testing.T) {
 		{"its condition is not written yet", func(_ *Pods, p *v1.Pod) { p.Status.Conditions = nil }, false},
 		{"it is nominated", func(_ *Pods, p *v1.Pod) { p.Status.NominatedNodeName = "node" }, false},
 		{"a node is reserved for it", func(h *Pods, p *v1.Pod) { h.Reserved(p.UID) }, false},
-		{"the reservation failed", func(h *Pods, p *v1.Pod) { h.Reserved(p.UID); h.Failed(p, true, now) }, true},
-		{"it last failed for another reason", func(h *Pods, p *v1.Pod) { h.Failed(p, false, now) }, false},
+		{"the reservation failed", func(h *Pods, p *v1.Pod) { h.Reserved(p.UID); h.fails(p, true, now) }, true},
+		{"it last failed for another reason", func(h *Pods, p *v1.Pod) { h.fails(p, false, now) }, false},
 		{"a gate is open", func(h *Pods, _ *v1.Pod) { h.decide(opens, now) }, false},
-		{"it was just tried", func(h *Pods, p *v1.Pod) { h.Failed(p, true, now.Add(1)) }, false},
+		{"it was just tried", func(h *Pods, p *v1.Pod) { h.fails(p, true, now.Add(1)) }, false},
 	} {
 		h, p := New(), withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
 		h.Add(p, "", closed, nil, now)
-		if queue, _ := h.Queue(now.Add(time.Hour)); len(queue) != 0 {
-			t.Errorf("%s: before Trust, the queue has %v", tc.name, queue)
-		}
 		h.Trust(now)
 		tc.change(h, p)
 		queue, again := h.Queue(now.Add(waitsAfter))

@@ -15,14 +15,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// In each quotaInterval, maxTrials pods are requeued for a half-open pool. The pool takes only one of these pods. The
-// other pods are spares, because a requeued pod may have been deleted, or may fit a node of another pool.
+// In each quotaInterval, maxTrials pods are admitted for a half-open pool. The pool takes only one of these pods. The
+// other pods are spares, because an admitted pod may have been deleted, or may fit a node of another pool.
 const (
 	maxTrials     = 3
 	quotaInterval = time.Second
 )
 
-// queue identifies held pods that are requeued a few at a time for the burst pool with index pool. If owner is empty,
+// queue identifies held pods that are admitted a few at a time for the burst pool with index pool. If owner is empty,
 // the pods are candidates for the single pod that tests the provider for the scope. Otherwise, the pods belong to the
 // owner.
 type queue struct {
@@ -31,7 +31,7 @@ type queue struct {
 	scope breaker.Scope
 }
 
-// quotas has the held pods of each queue, and the number of pods that may be requeued.
+// quotas has the held pods of each queue, and the number of pods that may be admitted.
 type quotas map[queue]*quota
 
 type quota struct {
@@ -58,10 +58,10 @@ func (t quotas) add(waits turn, i int, v *gate.Verdict) bool {
 	return true
 }
 
-// requeueByQuota adds pods of each queue to opened, up to the queue's limit. It returns when the next pods are due.
-// Pods whose owners count no failures come first. Within both groups, the pod that became unschedulable first comes
-// first. After a queue's pods were requeued, the queue pauses for quotaInterval.
-func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time.Time) time.Time {
+// admitByQuota admits pods of each queue, up to the queue's limit. It returns when the next pods are due. Pods whose
+// owners count no failures come first. Within both groups, the pod that became unschedulable first comes first. After
+// pods of a queue were admitted, the queue pauses for quotaInterval.
+func (h *Pods) admitByQuota(queues quotas, now time.Time) time.Time {
 	for _, turns := range queues { // without the lock
 		slices.SortFunc(turns.pods, func(a, b turn) int {
 			return cmp.Or(costs(a.pod)-costs(b.pod), a.since.Compare(b.since))
@@ -84,7 +84,7 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 			}
 			turns.limit--
 			w.entry.open[q.pool] = true
-			opened[nameOf(w.pod)] = w.pod
+			h.admitLocked(w.entry, admission{reason: Trial, at: now})
 			h.lastRequeued[q] = now
 			next = nodegroups.Earliest(next, now.Add(quotaInterval))
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -24,7 +25,7 @@ type Candidate struct {
 	// Wait is the Wait of the pod's reservation.
 	Pod                    *v1.Pod
 	AutoscalerKey, ViewKey string
-	Since                  Waiting
+	Since                  waiting.Since
 	Wait                   gate.Wait
 
 	entry    *heldPod
@@ -34,12 +35,12 @@ type Candidate struct {
 	room     []bool // by the pool's index, whether a node may take the pod if the gate is open; nil if that is not known
 }
 
-// Reconsider calls decide for every held pod, and applies the decisions. With onlyNew, it calls decide only for pods
+// Reconsider calls decide for every held pod, applies the decisions, and admits the pods for which the gate opens. With onlyNew, it calls decide only for pods
 // that became held since the last sync. Scheduling cycles continue meanwhile. If a pod's entry changes before the
 // decision for the pod is applied, Reconsider drops the decision. If a gate opens for a pod that no burst node suits, the
-// pod is not requeued. burst returns the burst nodes.
+// pod is not admitted. burst returns the burst nodes.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, burst func() map[string]*Space, decide func(c *Candidate) gate.Decision) Result {
-	look := Result{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}, burst: sync.OnceValue(burst), kinds: map[kindKey]*kind{}}
+	look := Result{held: h, now: now, quotas: quotas{}, burst: sync.OnceValue(burst), kinds: map[kindKey]*kind{}}
 	uids := h.toSync(onlyNew)
 	candidates := make([]Candidate, 0, min(syncChunk, len(uids)))
 	for len(uids) > 0 {
@@ -52,7 +53,7 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, burst func() map[string]*
 		look.settle(candidates)
 		uids = uids[n:]
 	}
-	look.Next = nodegroups.Earliest(look.Next, h.requeueByQuota(look.quotas, look.Opened, now))
+	look.Next = nodegroups.Earliest(look.Next, h.admitByQuota(look.quotas, now))
 	if onlyNew {
 		look.Next = nodegroups.Earliest(look.Next, now.Add(retryWithoutCondition))
 	}
@@ -73,18 +74,15 @@ type Queued struct {
 // that the cycle nominated may not be written yet.
 const waitsAfter = time.Second
 
-// Queue returns all held pods, in the order in which the scheduler tries them. It returns none before Trust. It also
-// returns when the next pod is to count as waiting; zero if there is none.
+// Queue returns all held pods, in the order in which the scheduler tries them, and when the next pod is to count as
+// waiting; zero if there is none. Callers must call Trust before.
 func (h *Pods) Queue(now time.Time) (queue []Queued, again time.Time) {
-	h.each(func(uid types.UID, entry *heldPod) {
-		if !h.trusted {
-			return
-		}
-		due := entry.lastCycle.Add(waitsAfter)
+	h.each(func(_ types.UID, entry *heldPod) {
+		due := entry.last().Add(waitsAfter)
 		if now.Before(due) {
 			again = nodegroups.Earliest(again, due)
 		}
-		waits := !now.Before(due) && !entry.reserved && !slices.Contains(entry.open, true) && !h.clocks[uid].stopped &&
+		waits := !now.Before(due) && !entry.reserved && !slices.Contains(entry.open, true) && !h.Since(entry.pod, now).NoRoom.IsZero() &&
 			entry.pod.Status.NominatedNodeName == "" && !gate.UnschedulableSince(entry.pod).IsZero()
 		queue = append(queue, Queued{h.turnOf(entry), entry.pod, entry.autoscalerKey, entry.viewKey, waits})
 	})
@@ -122,7 +120,7 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	for _, uid := range uids {
 		if entry, ok := h.pods[uid]; ok {
 			to = append(to, Candidate{entry: entry, version: entry.version, byLoop: entry.byLoop, Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey,
-				Since: h.sinceLocked(entry.pod, now), Wait: entry.reservation.asWait()})
+				Since: h.Since(entry.pod, now), Wait: entry.reservation.asWait()})
 		}
 	}
 	return to
@@ -135,10 +133,6 @@ type Result struct {
 	quotas quotas
 	burst  func() map[string]*Space
 	kinds  map[kindKey]*kind
-	// Opened has the pods to requeue, by namespace/name. The gate of a burst pool without a budget has opened for these
-	// pods since the last sync. Opened also has pods that were held because the scheduler was starting or because the
-	// snapshot was stale.
-	Opened map[string]*v1.Pod
 	Next   time.Time // when to decide again if nothing changes; zero means never
 	Again  bool      // set if entries changed during Reconsider; the next sync with onlyNew then decides for their pods
 	// Budgets is set if one of the pods that Reconsider decided for waits for a budget. The caller then calls
@@ -146,8 +140,8 @@ type Result struct {
 	Budgets bool
 }
 
-// findRoom sets c.room if a gate is open for the pod. The scheduling queue requeues other pods than those with byLoop, so
-// it is not known what they need.
+// findRoom sets c.room if a gate is open for the pod and the pod is one of those with byLoop. It is not known what the
+// others need.
 func (l *Result) findRoom(c *Candidate) {
 	if !c.byLoop || !c.decision.Opens() {
 		return
@@ -183,38 +177,40 @@ func (l *Result) settle(candidates []Candidate) {
 
 // one applies the decision to the pod's entry.
 func (l *Result) one(entry *heldPod, c *Candidate) {
-	decision, inVain := &c.decision, false
+	decision, inVain, to := &c.decision, false, admission{at: l.now}
 	open, _ := openPools(decision)
 	for i := range open {
 		switch v := &decision.Burst[i]; {
 		case !open[i] || entry.open[i]:
 		case c.room != nil && !c.room[i]:
-			inVain, entry.budget[i] = true, false // WithinSpaces requeues the pod when a node has room
+			inVain, entry.budget[i] = true, false // WithinSpaces admits the pod when a node has room
 		case l.quotas.add(l.held.turnOf(entry), i, v):
-			open[i] = false // the gate counts as closed until requeueByQuota requeues the pod
+			open[i] = false // the gate counts as closed until admitByQuota admits the pod
 		case v.Limited:
 			entry.budget[i], entry.starting = true, false
 		default:
-			l.Opened[nameOf(entry.pod)] = entry.pod
+			to.reason = GateOpened
 		}
 	}
 	l.Budgets = l.Budgets || slices.Contains(entry.budget, true)
-	if entry.open = open; !slices.Contains(open, true) {
-		entry.queued, entry.reservedAt = entry.queued&^WhileOpen, time.Time{}
+	isOpen := slices.Contains(open, true)
+	if entry.open = open; !isOpen && entry.admitted.waits() && entry.admitted.reason != Retry && !entry.admitted.reason.outlastsGate() {
+		entry.admitted = admission{}
 	}
 	if r := reasonOf(decision); r.code != "" && (inVain || r.code != gate.ReasonNoRoom.Code || entry.reason.code == r.code) { // else, the pod is about to be tried
 		entry.reason = r
 	}
 	l.Next = nodegroups.Earliest(l.Next, decision.Until())
 	if entry.starting && !isStarting(decision) {
-		entry.starting = false
-		l.Opened[nameOf(entry.pod)] = entry.pod
+		entry.starting, to.reason = false, Takeover
 	}
-	if due := entry.since.Add(retryStale); entry.stale && l.now.Before(due) {
+	if due := entry.cycle.Add(retryStale); entry.stale && l.now.Before(due) {
 		l.Next = nodegroups.Earliest(l.Next, due)
 	} else if entry.stale {
-		entry.stale = false
-		l.Opened[nameOf(entry.pod)] = entry.pod
+		entry.stale, to.reason = false, max(to.reason, GateOpened)
+	}
+	if to.reason != none {
+		l.held.admitLocked(entry, to)
 	}
 }
 

@@ -98,20 +98,21 @@ type spaced struct {
 	key          kindKey
 	kind         *kind
 	since, tried time.Time
-	reserved     bool // set if the pod was chosen, and was not tried after that
-	chosenFor    string
+	reserved     string // the node that is reserved for the pod (admission.reserves)
 }
 
-// WithinSpaces returns, by namespace/name, held pods that may fit on the nodes in spaces, by name. It chooses among the
-// pods that the scheduling queue does not requeue when a node changes or when a pod ends (ByLoop). The caller requeues
-// the chosen pods. Pods with a higher priority are chosen first. Among pods with the same priority, the pod that has
-// waited longest is chosen first.
-func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) map[string]*v1.Pod {
+// WithinSpaces admits held pods that may fit on the nodes in spaces, by name, and returns their number. It chooses among
+// the pods that the scheduling queue does not requeue when a node changes or when a pod ends (ByLoop). Pods with a higher
+// priority are chosen first. Among pods with the same priority, the pod that has waited longest is chosen first.
+func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted int) {
 	var all []spaced
 	h.each(func(uid types.UID, entry *heldPod) {
 		if entry.byLoop {
-			all = append(all, spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.firstFailed[uid], tried: entry.tried,
-				reserved: !entry.chosenAt.IsZero() && (entry.queued != 0 || now.Before(entry.chosenAt.Add(reservationTTL))), chosenFor: entry.chosenFor})
+			w := spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.Since(entry.pod, time.Time{}).Unschedulable, tried: entry.cycle}
+			if entry.admitted.reserves(Room, now) {
+				w.reserved = entry.admitted.node
+			}
+			all = append(all, w)
 		}
 	})
 	kinds := map[kindKey]*kind{}
@@ -125,8 +126,8 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) map[string]
 		if w.kind = k; w.tried.After(k.tried) {
 			k.tried = w.tried
 		}
-		if w.reserved {
-			if s := spaces[w.chosenFor]; s != nil {
+		if w.reserved != "" {
+			if s := spaces[w.reserved]; s != nil {
 				s.take(k)
 			}
 		} else if len(k.spaces) > 0 {
@@ -153,20 +154,18 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) map[string]
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	pods := map[string]*v1.Pod{}
 	for _, w := range waiting {
-		if s, ok := chosen[w.uid]; ok && h.pods[w.uid] == w.entry && w.entry.byLoop {
-			w.entry.chosenAt, w.entry.chosenFor = now, s.Node.Name
-			pods[nameOf(w.entry.pod)] = w.entry.pod
+		if s, ok := chosen[w.uid]; ok && h.pods[w.uid] == w.entry && w.entry.byLoop && h.admitLocked(w.entry, admission{reason: Room, at: now, node: s.Node.Name}) {
+			admitted++
 		}
 	}
-	return pods
+	return admitted
 }
 
 func (p *heldPod) kindKey() kindKey {
 	open := make([]byte, len(p.open))
 	for i := range p.open {
-		if p.open[i] && !p.budget[i] { // WithinBudgets requeues pods for a budget
+		if p.open[i] && !p.budget[i] { // WithinBudgets admits pods for a budget
 			open[i] = 1
 		}
 	}

@@ -2,8 +2,6 @@ package held
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -65,21 +63,22 @@ func TestWithinSpaces(t *testing.T) {
 			h := New()
 			for i, p := range pods {
 				h.Add(p, "", &gate.Decision{}, nil, began.Add(-time.Duration(i)*time.Second))
-				if tc.byUs && !h.ByLoop(p.UID) {
+				if h.Local(p.UID); h.ByLoop(p.UID, tc.byUs) != tc.byUs {
 					t.Fatal("not held")
 				}
 			}
 			h.Add(of("big", 5, "5"), "", &gate.Decision{}, nil, began)
 			h.Add(of("early", 0, "1"), "", &gate.Decision{}, nil, began.Add(time.Millisecond))
 			if tc.byUs {
-				h.ByLoop("early")
+				h.Local("early")
+				h.ByLoop("early", true)
 			}
-			got := slices.Sorted(maps.Keys(h.WithinSpaces(map[string]*Space{"n": tc.space}, began)))
+			got := h.sends(began, func() { h.WithinSpaces(map[string]*Space{"n": tc.space}, began) })
 			if diff := cmp.Diff(tc.want, got); diff != "" && fmt.Sprint(tc.want) != fmt.Sprint(got) {
 				t.Errorf("(-want,+got)\n%s", diff)
 			}
-			if again := h.WithinSpaces(map[string]*Space{"n": space(later, none.Plus(9, 1, load(4000)), nil)}, began); len(again) > 0 {
-				t.Errorf("chosen twice, or for a full node: %v", again)
+			if again := h.WithinSpaces(map[string]*Space{"n": space(later, none.Plus(9, 1, load(4000)), nil)}, began); again > 0 {
+				t.Errorf("chosen twice, or for a full node: %d", again)
 			}
 		})
 	}
@@ -97,30 +96,28 @@ func TestTriedElsewhere(t *testing.T) {
 			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("10")}}},
 			Burst: pool.None, TriedBefore: freed.Add(100 * time.Millisecond)}}
 	}
-	// fails is a cycle that fails while the gate is open: PostFilter calls Failed, and the handler of failed cycles ByLoop.
 	fails := func(h *Pods, now time.Time) {
-		h.Failed(p, true, now)
-		h.Ended(p.UID, now)
-		h.Unreserve(p.UID)
-		h.ByLoop(p.UID)
+		h.fails(p, true, now)
+		h.Local(p.UID)
+		h.ByLoop(p.UID, true) // by the handler of failed cycles
 	}
 	h := New()
 	h.Trust(began)
 	h.Failed(p, true, began)
 	h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{Open: false, Reason: gate.ReasonCanGrow}}}, nil, began)
-	h.ByLoop(p.UID)
+	h.Local(p.UID)
+	h.ByLoop(p.UID, true)
 	h.Reconsider(false, began, noNodes, func(*Candidate) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
 	fails(h, began.Add(time.Second)) // the gate opened in vain
 
 	freed := began.Add(time.Minute)
-	if got := h.WithinSpaces(space("x", freed), freed); len(got) != 1 {
+	if got := h.WithinSpaces(space("x", freed), freed); got != 1 {
 		t.Fatalf("room on x: %v", got)
 	}
-	h.Enqueue(p, Always)
 	h.NextBatch(freed)
 	fails(h, freed.Add(50*time.Millisecond))                                                   // another pod was faster
 	for _, after := range []time.Duration{2 * time.Second, 3 * time.Second, 7 * time.Second} { // when the gatekeeper looks at y
-		if got := h.WithinSpaces(space("y", freed.Add(2*time.Second)), freed.Add(after)); len(got) > 0 {
+		if got := h.WithinSpaces(space("y", freed.Add(2*time.Second)), freed.Add(after)); got > 0 {
 			return
 		}
 	}

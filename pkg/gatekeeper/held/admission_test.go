@@ -33,11 +33,51 @@ func (h *Pods) batch(now time.Time) string {
 	return strings.Join(names, " ")
 }
 
-// decide makes the sync decide the same for all pods, and enqueues the pods for which the gate opens.
-func (h *Pods) decide(decision *gate.Decision, now time.Time) {
-	for _, p := range h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision { return *decision }).Opened {
-		h.Enqueue(p, WhileOpen)
+// newly returns, sorted, the pods that wait for their batch because of do, by namespace/name.
+func (h *Pods) newly(do func()) (names []string) {
+	waits := func(yield func(types.UID, *heldPod) bool) {
+		for uid, entry := range h.pods {
+			if entry.admitted.waits() && !yield(uid, entry) {
+				return
+			}
+		}
 	}
+	before := maps.Collect(waits)
+	do()
+	for uid, entry := range waits {
+		if before[uid] == nil {
+			names = append(names, nameOf(entry.pod))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// sends is like newly, and all pods that wait for their batch are sent at once.
+func (h *Pods) sends(now time.Time, do func()) []string {
+	names := h.newly(do)
+	for _, entry := range h.pods {
+		if entry.admitted.waits() {
+			entry.admitted.sent, entry.admitted.at = true, now
+		}
+	}
+	return names
+}
+
+// decide makes the sync decide the same for all pods.
+func (h *Pods) decide(decision *gate.Decision, now time.Time) {
+	h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision { return *decision })
+}
+
+// admit makes the pod wait for its batch.
+func (h *Pods) admit(p *v1.Pod, reason Reason, now time.Time) {
+	h.admitLocked(h.pods[p.UID], admission{reason: reason, at: now})
+}
+
+// fails is a cycle of the pod that fails.
+func (h *Pods) fails(p *v1.Pod, wantsRoom bool, now time.Time) {
+	h.Failed(p, wantsRoom, now)
+	h.Ended(p.UID, now)
 }
 
 // TestBatchesAreInOrder: pods of higher priority go first, and of pods with the same priority those that have waited
@@ -50,8 +90,8 @@ func TestBatchesAreInOrder(t *testing.T) {
 			p := pod(fmt.Sprintf("%s%04d", prefix, i))
 			p.Spec.Priority = ptr.To(priority)
 			h.Add(p, "", closed, nil, now.Add(time.Duration(i)*time.Millisecond))
-			h.Enqueue(p, Always)
-			h.Enqueue(p, WhileOpen) // the second time changes nothing
+			h.admit(p, PodChanged, now)
+			h.admit(p, GateOpened, now) // the second time changes nothing
 		}
 	}
 	add("low", 5000, 0)
@@ -78,7 +118,7 @@ func TestBatchesAreInOrder(t *testing.T) {
 			now = now.Add(batchTimeout)
 		}
 		for k, uid := range untried[:tc.tried] {
-			if done := h.Ended(uid, now); done != (k == len(untried)-1) {
+			if done, _ := h.Ended(uid, now); done != (k == len(untried)-1) {
 				t.Errorf("step %d: after %d of %d pods: done is %v", i, k+1, len(untried), done)
 			}
 		}
@@ -132,7 +172,7 @@ func TestBatchWaitsForBindings(t *testing.T) {
 }
 
 // TestEnqueuedPodChanges: a pod that waits for a batch leaves the queue if it is gone, if it was tried meanwhile, or if
-// its gates close. Reconsider enqueues it again later. A pod that was enqueued with always leaves only if it is gone.
+// its gates close. Reconsider admits it again later. A pod whose reason outlasts the gate leaves only if it is gone.
 func TestEnqueuedPodChanges(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
@@ -147,7 +187,7 @@ func TestEnqueuedPodChanges(t *testing.T) {
 		{"its gates close", func(h *Pods, _ *v1.Pod) { h.decide(closed, now) }, "", "p", "p"},
 		{"its gates close and open", func(h *Pods, _ *v1.Pod) { h.decide(closed, now); h.decide(opens, now) }, "p", "p", ""},
 		{"it is held again, and the gate opens", func(h *Pods, p *v1.Pod) { h.Add(p, "", closed, nil, now); h.decide(opens, now) }, "p", "p", ""},
-		{"it fails, but is not held again", func(h *Pods, p *v1.Pod) { h.Failed(p, true, now) }, "p", "p", ""},
+		{"it fails, but is not held again", func(h *Pods, p *v1.Pod) { h.fails(p, true, now) }, "p", "p", ""},
 	} {
 		for _, always := range []bool{false, true} {
 			h, p := New(), pod("p")
@@ -156,7 +196,7 @@ func TestEnqueuedPodChanges(t *testing.T) {
 			want := tc.want
 			if always {
 				want = tc.always
-				h.Enqueue(p, Always)
+				h.admit(p, Room, now)
 			}
 			tc.meanwhile(h, p)
 			if got := h.batch(now); got != want {
@@ -181,11 +221,9 @@ func TestSpares(t *testing.T) {
 	}
 	within := func(step, want string) {
 		t.Helper()
-		pods := h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
-		for _, p := range pods {
-			h.Enqueue(p, WhileOpen)
-		}
-		names := slices.Sorted(maps.Keys(pods))
+		names := h.newly(func() {
+			h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
+		})
 		got := fmt.Sprint(len(names))
 		if len(names) > 0 {
 			got = fmt.Sprintf("%d from %s to %s", len(names), names[0][len("default/"):], names[len(names)-1][len("default/"):])
@@ -200,7 +238,7 @@ func TestSpares(t *testing.T) {
 	if by, _ := h.ByReason(); by["BudgetSpent"] != 78 {
 		t.Errorf("reasons: %v", by)
 	}
-	now = now.Add(reservationTTL)
+	now = now.Add(admissionTTL)
 	within("they wait for a batch", "0")
 	h.decide(closed, now)
 	if got := h.batch(now); got != "" {
@@ -212,7 +250,7 @@ func TestSpares(t *testing.T) {
 		t.Errorf("the batch has %v", got)
 	}
 	for i := range 5 {
-		if !h.Unreserve(pod(fmt.Sprintf("p%02d", i)).UID) {
+		if _, budget := h.Ended(pod(fmt.Sprintf("p%02d", i)).UID, now); !budget {
 			t.Errorf("no budget was reserved for pod %d", i)
 		}
 	}
@@ -229,17 +267,18 @@ func TestReservationStartsWithBatch(t *testing.T) {
 	h.decide(limited, now)
 	within := func(want int) {
 		t.Helper()
-		if got := len(h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)); got != want {
-			t.Errorf("%d pods are requeued, want %d", got, want)
+		if got := h.newly(func() {
+			h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
+		}); len(got) != want {
+			t.Errorf("%v are admitted, want %d", got, want)
 		}
 	}
 	within(1)
-	h.Enqueue(p, WhileOpen)
-	now = now.Add(2 * reservationTTL)
+	now = now.Add(2 * admissionTTL)
 	if got := h.batch(now); got != "p" {
 		t.Fatalf("the batch has %q", got)
 	}
-	now = now.Add(reservationTTL - time.Second)
+	now = now.Add(admissionTTL - time.Second)
 	within(0)
 	now = now.Add(time.Second)
 	within(1)

@@ -1,4 +1,4 @@
-package held
+package waiting
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestHeirs: a new pod continues the waiting of one that was deleted while it was held, also under the next leader.
+// TestHeirs: a new pod continues the waiting of one that was deleted while it waited, also under the next leader.
 func TestHeirs(t *testing.T) {
 	began := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	of := func(name, owner string) *v1.Pod {
@@ -21,36 +21,36 @@ func TestHeirs(t *testing.T) {
 		}
 		return p
 	}
-	wait := func(h *Pods, p *v1.Pod, now time.Time) time.Duration {
+	wait := func(r *Room, p *v1.Pod, now time.Time) time.Duration {
 		p.CreationTimestamp = metav1.NewTime(now)
-		h.Failed(p, true, now)
-		h.Add(p, "", closed, nil, now)
-		w := h.Since(p, now)
+		r.Failed(p, true, now)
+		r.Note(p, now)
+		w := r.Since(p, now)
 		return now.Sub(w.NoRoom) + w.Inherited
 	}
-	end := func(h *Pods, p *v1.Pod, now time.Time) {
-		h.Deleted(p, time.Time{}, now)
-		h.Remove(p.UID)
+	end := func(r *Room, p *v1.Pod, now time.Time) {
+		r.Deleted(p, time.Time{}, now)
+		r.Remove(p.UID)
 	}
-	h := New()
-	h.Trust(began)
+	r := New()
+	r.Trust(began)
 	first := of("first", "a")
-	wait(h, first, began)
+	wait(r, first, began)
 	bare := of("bare", "")
-	wait(h, bare, began)
+	wait(r, bare, began)
 	now := began.Add(3 * time.Minute)
 	nominated := of("nominated", "c")
-	wait(h, nominated, began)
+	wait(r, nominated, began)
 	nominated.Status.NominatedNodeName = "vm"
-	h.Update(nominated, nominated, now)
-	end(h, nominated, now) // autoscalers ignored it
-	end(h, first, now)
-	end(h, bare, now)
+	r.Update(nominated, nominated, false, now)
+	end(r, nominated, now) // autoscalers ignored it
+	end(r, first, now)
+	end(r, bare, now)
 	next := New()
 	wait(next, of("older", "a"), began)
 	now = now.Add(heirsFor)
 	wait(next, of("the heir", "a"), now) // it is tried before the published state is read
-	next.RestoreDeleted(h.Heirs(now).Deleted, now)
+	next.RestoreDeleted(r.Heirs(now).Deleted, now)
 	next.Trust(now)
 	for _, tc := range []struct {
 		pod  *v1.Pod

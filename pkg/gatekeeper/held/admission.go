@@ -7,7 +7,70 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
+
+// Reason is why a held pod is admitted: why it gets its next cycle.
+type Reason int
+
+const (
+	none Reason = iota
+	// Retry: the pod's last cycle was long ago. All other pods go first.
+	Retry
+	// GateOpened, Trial and Budget: the gate of a burst pool has opened; it has opened for a few pods only; its budgets
+	// have room for the pod. If the pod's gates close, or if it is held again, it is no longer admitted.
+	GateOpened
+	Trial
+	Budget
+	// Room, PodChanged, Takeover and NoCondition: a node may have room; the pod has changed; the scheduler has started,
+	// and can find why the pod waits; autoscalers ignore the pod. The pod stays admitted until its batch.
+	Room
+	PodChanged
+	Takeover
+	NoCondition
+)
+
+// outlastsGate reports whether a pod stays admitted if its gates close.
+func (r Reason) outlastsGate() bool { return r >= Room }
+
+// admission is how a held pod gets, or last got, a cycle.
+type admission struct {
+	reason Reason
+	at     time.Time // when the pod was admitted; once it is sent, when its batch was requeued
+	sent   bool
+	node   string // with Room
+}
+
+// admissionTTL is how long what a pod was admitted for stays reserved for it after its batch was requeued. A cycle of the
+// pod ends the reservation earlier.
+const admissionTTL = 10 * time.Second
+
+// waits reports whether the pod waits for its batch.
+func (a *admission) waits() bool { return a.reason != none && !a.sent }
+
+// reserves reports whether a node or budget is reserved for the pod with this reason. A long queue of batches ends no
+// reservation.
+func (a *admission) reserves(reason Reason, now time.Time) bool {
+	return a.reason == reason && (!a.sent || now.Before(a.at.Add(admissionTTL)))
+}
+
+// last returns when the pod's last cycle failed or, if that was later, when the pod was admitted.
+func (p *heldPod) last() time.Time { return nodegroups.Latest(p.cycle, p.admitted.at) }
+
+// admitLocked makes the pod wait for its batch, and reports whether it did. A pod that waits already keeps its reason,
+// unless only the new one outlasts the gate, or the old one is Retry.
+func (h *Pods) admitLocked(entry *heldPod, to admission) bool {
+	old := entry.admitted
+	isNew := !old.waits() || old.reason == Retry && to.reason != Retry
+	if !isNew && (old.reason.outlastsGate() || !to.reason.outlastsGate()) {
+		return false
+	}
+	if entry.admitted = to; isNew {
+		h.batches.added = append(h.batches.added, h.turnOf(entry))
+	}
+	return true
+}
 
 // Held pods are requeued in batches, so that new pods get their turn between two batches, and so do their requests at the
 // API server. A batch has as many pods as the scheduler tries and binds in batchTime, as measured with the last batch: at
@@ -21,15 +84,6 @@ const (
 	batchTime, batchTimeout        = 50 * time.Millisecond, time.Second
 )
 
-// WhileOpen, Always and Last are the ways to wait for a batch. With WhileOpen, a pod stops waiting when its gates close
-// or when it is held again. Reconsider then decides for the pod again. With Always, a pod waits until its batch. With
-// Last, a pod waits until its batch, and pods that wait in another way go first.
-const (
-	WhileOpen = 1 << iota
-	Always
-	Last
-)
-
 // batches has the pods that wait for their batch, and the last batch.
 type batches struct {
 	added   []turn             // pods that are not in sorted yet
@@ -41,26 +95,6 @@ type batches struct {
 
 	pods, limit        int       // the number of pods in the last batch, and the maximum
 	sent, tried, ended time.Time // when the last batch was requeued, and when one of its pods was last tried or ended
-}
-
-// Enqueue makes the pod wait for its batch if the pod is held. how is WhileOpen, Always or Last. If no gate is open for
-// the pod, WhileOpen counts as Always.
-func (h *Pods) Enqueue(pod *v1.Pod, how int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[pod.UID]; ok {
-		if how == WhileOpen && !slices.Contains(entry.open, true) {
-			how = Always
-		}
-		if entry.queued == 0 || entry.queued == Last && how != Last {
-			turn := h.turnOf(entry)
-			if how == Last {
-				turn.last = 1
-			}
-			h.batches.added = append(h.batches.added, turn)
-		}
-		entry.queued |= how
-	}
 }
 
 // NextBatch returns the pods of the next batch, by namespace/name. The caller requeues these pods. If no pod waits or
@@ -89,13 +123,8 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	}
 	b.bound, b.last, b.untried, b.binding = false, map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
-		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.queued != 0 {
-			entry.queued, entry.lastCycle = 0, now
-			for _, at := range []*time.Time{&entry.reservedAt, &entry.chosenAt} { // a long queue does not end a reservation
-				if !at.IsZero() {
-					*at = now
-				}
-			}
+		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.admitted.waits() {
+			entry.admitted.sent, entry.admitted.at = true, now
 			pods[nameOf(entry.pod)], b.last[entry.pod.UID], b.untried[entry.pod.UID] = entry.pod, true, true
 		}
 		b.sorted = b.sorted[1:]
@@ -129,17 +158,25 @@ func (h *Pods) Binding(uid types.UID) {
 }
 
 // Ended records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. It reports whether the
-// next batch is due because of it.
-func (h *Pods) Ended(uid types.UID, now time.Time) bool {
+// next batch is due because of it, and whether budget was reserved for the pod. Until the pod is held again, it waits for
+// no budget.
+func (h *Pods) Ended(uid types.UID, now time.Time) (batch, budget bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		budget = entry.admitted.reason == Budget
+		if entry.cycle, entry.byLoop, entry.reserved = now, false, false; entry.admitted.sent {
+			entry.admitted = admission{} // other room is there for the pod at once
+		}
+		clear(entry.budget)
+	}
 	b := &h.batches
 	if !b.last[uid] {
-		return false
+		return false, budget
 	}
 	delete(b.last, uid)
 	delete(b.untried, uid)
 	delete(b.binding, uid)
 	b.ended = now
-	return len(b.untried)+len(b.binding) == 0
+	return len(b.untried)+len(b.binding) == 0, budget
 }
