@@ -659,3 +659,19 @@ func TestVariedLabel(t *testing.T) {
 		}
 	}
 }
+
+func TestUnschedulableSince(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
+	for want, conditions := range map[bool][]corev1.PodCondition{
+		true: {{Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}},
+		false: {{Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}, {Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulerError},
+			{Status: corev1.ConditionTrue}},
+	} {
+		for _, c := range conditions {
+			c.Type, c.LastTransitionTime = corev1.PodScheduled, at
+			if got := !UnschedulableSince(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{c}}}).IsZero(); got != want {
+				t.Errorf("%s %q: known to be unschedulable: %v, want %v", c.Status, c.Reason, got, want)
+			}
+		}
+	}
+}

@@ -73,7 +73,7 @@ func maySuitMore(before, node *v1.Node) bool {
 		before.Spec.Unschedulable && !node.Spec.Unschedulable || nodegroups.IsReady(node) && !nodegroups.IsReady(before)
 }
 
-// fillSpaces requeues held pods for nodes on which capacity became free. It returns when the context ends.
+// fillSpaces admits held pods for nodes on which capacity became free. It returns when the context ends.
 func (g *Gatekeeper) fillSpaces(ctx context.Context) {
 	clock := g.config.Clock
 	timer := clock.NewTimer(0)
@@ -99,7 +99,7 @@ func (g *Gatekeeper) fillSpaces(ctx context.Context) {
 	}
 }
 
-// look requeues held pods that may fit on the freed nodes. It returns when the next look is due.
+// look admits held pods that may fit on the freed nodes. It returns when the next look is due.
 func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	g.freedNodes.mu.Lock()
 	freed := maps.Clone(g.freedNodes.since)
@@ -135,8 +135,8 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	return next
 }
 
-// settled returns how long after the event a pod must have been tried, if the event is this old, so that the pod is not
-// tried again.
+// settled returns a delay after an event of this age. Pods whose last cycle failed before the delay ended are tried
+// again.
 func settled(age time.Duration) time.Duration {
 	switch {
 	case age >= lastSettle:

@@ -106,10 +106,10 @@ type Gatekeeper struct {
 	warned     *lru.Cache // the UIDs of the owners for which warnOfDelay wrote an event
 
 	// The loop makes a full sync when it receives from changed, and a sync with onlyNew when it receives from earlier.
-	freed   atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
-	changed chan struct{} // gets a value when an input of the view or of a decision changes
-	earlier chan struct{} // gets a value when freed is set, a pod is held, or a held pod changes during a sync
-	batch   chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried, or are bound or have failed
+	budgetFreed atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
+	changed     chan struct{} // gets a value when an input of the view or of a decision changes
+	earlier     chan struct{} // gets a value when budgetFreed is set, a pod is held, or a held pod changes during a sync
+	batch       chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried, or are bound or have failed
 
 	// Other goroutines may use override.Current, sources.Changes, sources.RefusedAt and
 	// sources.NoScaleUp. Only the loop uses the rest of these fields.
@@ -371,7 +371,7 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 // the pod was assumed on a node, it has the node's name.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
-	g.tried(pod.UID)
+	g.cycleEnded(pod.UID)
 	if current := g.current(pod); current == nil || !mayWait(current) {
 		g.deleted(pod)
 	}
@@ -421,7 +421,7 @@ func (g *Gatekeeper) deleted(pod *v1.Pod) {
 
 // forget drops all entries of a pod that was bound or deleted.
 func (g *Gatekeeper) forget(pod types.UID) {
-	g.tried(pod)
+	g.cycleEnded(pod)
 	if found := g.full.Load(); g.held.Remove(pod) && found != nil && !found.pods[pod] {
 		g.full.Store(nil) // the pod leaves its room on upcoming nodes to others, or has taken other room
 		poke(g.earlier)
@@ -429,15 +429,15 @@ func (g *Gatekeeper) forget(pod types.UID) {
 	g.declines.Forget(pod)
 }
 
-// tried records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was reserved
-// for the pod, tried makes the loop requeue other pods.
-func (g *Gatekeeper) tried(pod types.UID) {
+// cycleEnded records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. If budget was
+// reserved for the pod, cycleEnded makes the loop admit other pods.
+func (g *Gatekeeper) cycleEnded(pod types.UID) {
 	batch, budget := g.held.Ended(pod, g.config.Clock.Now())
 	if batch {
 		poke(g.batch)
 	}
 	if budget {
-		g.freed.Store(true)
+		g.budgetFreed.Store(true)
 		poke(g.earlier)
 	}
 }

@@ -203,7 +203,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		poke(g.earlier)
 	}
 	defer poke(g.batch)
-	if g.freed.Swap(false) || !onlyNew || result.Budgets {
+	if g.budgetFreed.Swap(false) || !onlyNew || result.Budgets {
 		g.held.WithinBudgets(g.config.Pools, g.uses, now)
 	}
 	next := nodegroups.Earliest(nodegroups.Earliest(result.Next, changes), view.Until())

@@ -112,7 +112,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 // held pods.
 func (g *Gatekeeper) free(pod *v1.Pod) {
 	if g.providers.Follows(pod.Spec.NodeName) {
-		g.freed.Store(true)
+		g.budgetFreed.Store(true)
 		poke(g.earlier)
 	}
 }

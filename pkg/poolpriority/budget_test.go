@@ -26,28 +26,6 @@ func withLimits(t *testing.T, limits configv1.BurstLimits) *harness {
 	return h
 }
 
-// TestEndedPodFreesBudget: a pod that has ended takes nothing of it, although it is still on its node.
-func TestEndedPodFreesBudget(t *testing.T) {
-	h := withLimits(t, configv1.BurstLimits{Pods: 1})
-	must.Do(t)(h.schedule(pod("first").Obj()))
-	if _, err := h.schedule(pod("second").Obj()); err == nil {
-		t.Fatal("the budget is overshot")
-	}
-	before := h.bound["first"]
-	stuck := before.DeepCopy()
-	stuck.Status = v1.PodStatus{Phase: v1.PodPending, Reason: "ProviderFailed"}
-	must.NoError(t, h.sched.Cache.UpdatePod(h.logger, before, stuck))
-	if _, err := h.schedule(pod("third").Obj()); err == nil {
-		t.Fatal("a pod that is stuck takes nothing of the budget")
-	}
-	ended := stuck.DeepCopy()
-	ended.Status = v1.PodStatus{Phase: v1.PodSucceeded}
-	must.NoError(t, h.sched.Cache.UpdatePod(h.logger, stuck, ended))
-	if _, err := h.schedule(pod("fourth").Obj()); err != nil {
-		t.Errorf("after the end of the first: %v", err)
-	}
-}
-
 // TestBurstUse: in a random history, the sums of pools and namespaces are what a new count finds, whatever came, went
 // and changed. A DaemonSet's pod of another scheduler counts for its namespace only.
 func TestBurstUse(t *testing.T) {

@@ -15,23 +15,20 @@ import (
 type Reason int
 
 const (
-	none Reason = iota
-	// Retry: the pod's last cycle was long ago. All other pods go first.
-	Retry
-	// GateOpened, Trial and Budget: the gate of a burst pool has opened; it has opened for a few pods only; its budgets
-	// have room for the pod. If the pod's gates close, or if it is held again, it is no longer admitted.
-	GateOpened
-	Trial
-	Budget
-	// Room, PodChanged, Takeover and NoCondition: a node may have room; the pod has changed; the scheduler has started,
-	// and can find why the pod waits; autoscalers ignore the pod. The pod stays admitted until its batch.
-	Room
-	PodChanged
-	Takeover
-	NoCondition
+	none       Reason = iota
+	Retry             // the pod's last cycle was long ago; all other pods go first
+	GateOpened        // the gate of a burst pool has opened, or a stale snapshot had closed it
+	Trial             // the gate has opened for a few pods only
+	Budget            // the budgets of a burst pool have room for the pod
+	// The reasons from here on outlast the gate.
+	Room        // a node may have room
+	PodChanged  // the pod has changed
+	Started     // the scheduler has started, and can find why the pod waits
+	NoCondition // autoscalers ignore the pod
 )
 
-// outlastsGate reports whether a pod stays admitted if its gates close.
+// outlastsGate reports whether a pod stays admitted if it is held again. Of the other reasons, only Retry stays if the
+// pod's gates close.
 func (r Reason) outlastsGate() bool { return r >= Room }
 
 // admission is how a held pod gets, or last got, a cycle.
@@ -97,9 +94,9 @@ type batches struct {
 	sent, tried, ended time.Time // when the last batch was requeued, and when one of its pods was last tried or ended
 }
 
-// NextBatch returns the pods of the next batch, by namespace/name. The caller requeues these pods. If no pod waits or
-// the next batch is not due yet, NextBatch returns no pods. Until the time again, if it is not zero, NextBatch returns no
-// pods unless Tried or Ended returns true. Only one goroutine may call NextBatch.
+// NextBatch returns the pods of the next batch, by namespace/name, and no pods if none is due. The caller requeues these
+// pods. again is when to call NextBatch again; if it is zero, only a new admission makes a batch due. Only one goroutine
+// may call NextBatch.
 func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Time) {
 	b := &h.batches
 	pods = map[string]*v1.Pod{}
@@ -123,7 +120,8 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	}
 	b.bound, b.last, b.untried, b.binding = false, map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
-		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.admitted.waits() {
+		// A turn may be left of an admission that has ended.
+		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.admitted.waits() && (entry.admitted.reason == Retry) == (b.sorted[0].last == 1) {
 			entry.admitted.sent, entry.admitted.at = true, now
 			pods[nameOf(entry.pod)], b.last[entry.pod.UID], b.untried[entry.pod.UID] = entry.pod, true, true
 		}
@@ -135,7 +133,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	return pods, again
 }
 
-// Tried records that a scheduling cycle tries the pod. It reports whether the next batch is due because of it.
+// Tried records that a scheduling cycle tries the pod. It reports whether to call NextBatch now.
 func (h *Pods) Tried(uid types.UID, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,15 +155,14 @@ func (h *Pods) Binding(uid types.UID) {
 	}
 }
 
-// Ended records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. It reports whether the
-// next batch is due because of it, and whether budget was reserved for the pod. Until the pod is held again, it waits for
-// no budget.
+// Ended records that a scheduling cycle of the pod failed, or that the pod was bound or deleted. It reports whether to
+// call NextBatch now, and whether budget was reserved for the pod. Until the pod is held again, it waits for no budget.
 func (h *Pods) Ended(uid types.UID, now time.Time) (batch, budget bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[uid]; ok {
 		budget = entry.admitted.reason == Budget
-		if entry.cycle, entry.byLoop, entry.reserved = now, false, false; entry.admitted.sent {
+		if entry.cycle, entry.byLoop, entry.assumed = now, false, false; entry.admitted.sent {
 			entry.admitted = admission{} // other room is there for the pod at once
 		}
 		clear(entry.budget)

@@ -246,6 +246,7 @@ func TestSpares(t *testing.T) {
 	}
 	h.decide(limited, now)
 	within("the gate opens again", "22 from p00 to p21")
+	now = now.Add(admissionTTL) // a long queue of batches ends no reservation
 	if got := strings.Fields(h.batch(now)); len(got) != 22 {
 		t.Errorf("the batch has %v", got)
 	}
@@ -257,29 +258,4 @@ func TestSpares(t *testing.T) {
 	within("five pods fit no node", "3 from p22 to p24") // two spares have budget now
 	h.Add(pod("p05"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudgetSpent}}}, nil, now)
 	within("one is held again", "1 from p05 to p05")
-}
-
-// TestReservationStartsWithBatch: a long queue of batches ends no reservation of budget.
-func TestReservationStartsWithBatch(t *testing.T) {
-	pools, now := poolsWithLimit(t, 20), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	h, p := New(), pod("p")
-	h.Add(p, "", closed, nil, now)
-	h.decide(limited, now)
-	within := func(want int) {
-		t.Helper()
-		if got := h.newly(func() {
-			h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
-		}); len(got) != want {
-			t.Errorf("%v are admitted, want %d", got, want)
-		}
-	}
-	within(1)
-	now = now.Add(2 * admissionTTL)
-	if got := h.batch(now); got != "p" {
-		t.Fatalf("the batch has %q", got)
-	}
-	now = now.Add(admissionTTL - time.Second)
-	within(0)
-	now = now.Add(time.Second)
-	within(1)
 }

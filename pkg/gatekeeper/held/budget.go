@@ -33,7 +33,7 @@ func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[stri
 	for i := range all {
 		w := &all[i]
 		switch fits, mayFit := w.reserve(pools, used, byNamespace); {
-		case w.hasReservation:
+		case w.hasBudget:
 		case fits:
 			w.chosen = true
 			chosen++
@@ -70,9 +70,9 @@ func inOrder(a, b turn) int {
 // budgeted is a pod that only the budgets of burst pools hold back.
 type budgeted struct {
 	turn
-	pools          []bool // by the pools' index: whether the pod waits for the pool's budget
-	hasReservation bool   // set if budget is reserved for the pod (admission.reserves)
-	chosen         bool   // set if the pod is to be admitted
+	pools     []bool // by the pools' index: whether the pod waits for the pool's budget
+	hasBudget bool   // set if budget is reserved for the pod (admission.reserves)
+	chosen    bool   // set if the pod is to be admitted
 }
 
 // reserve finds the first pool of w.pools whose budgets have room for the pod. It adds the pod's usage to the usage of
@@ -107,12 +107,12 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 			pools[i] = pools[i] && entry.open[i]
 		}
 		if slices.Contains(pools, true) {
-			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools, hasReservation: entry.admitted.reserves(Budget, now)})
+			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools, hasBudget: entry.admitted.reserves(Budget, now)})
 		}
 	})
 	rank := map[bool]int{true: 0, false: 1}
 	slices.SortFunc(waiting, func(a, b budgeted) int {
-		return cmp.Or(rank[a.hasReservation]-rank[b.hasReservation], inOrder(a.turn, b.turn))
+		return cmp.Or(rank[a.hasBudget]-rank[b.hasBudget], inOrder(a.turn, b.turn))
 	})
 	return waiting
 }
@@ -124,7 +124,7 @@ func (h *Pods) reserveBudget(all []budgeted, now time.Time) {
 		h.mu.Lock()
 		for i := range part {
 			switch w := &part[i]; {
-			case w.hasReservation || h.pods[w.pod.UID] != w.entry:
+			case w.hasBudget || h.pods[w.pod.UID] != w.entry:
 			case w.chosen:
 				h.admitLocked(w.entry, admission{reason: Budget, at: now})
 			default:

@@ -1,5 +1,6 @@
-// Package held keeps the pods that the gate holds back. It records the reason and the waiting time of each pod, and
-// decides which pods to requeue.
+// Package held keeps the pods that the gate holds back, with the reason of each, and gives them their next cycles. It
+// admits a pod, for one Reason: the pod then waits for its batch. The gatekeeper requeues the pods of a batch with
+// Activate. Unless byLoop is set, the scheduling queue also requeues a held pod by itself.
 package held
 
 import (
@@ -27,12 +28,12 @@ var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the schedule
 type Pods struct {
 	*waiting.Room // has all pods that wait for a node, also those that are not held
 
-	mu           sync.Mutex
-	pods         map[types.UID]*heldPod
-	added        map[types.UID]bool  // pods for which the next sync with onlyNew decides
-	reserved     map[types.UID]bool  // held pods with a reservation
-	lastRequeued map[queue]time.Time // when pods of each queue were last admitted
-	batches      batches
+	mu              sync.Mutex
+	pods            map[types.UID]*heldPod
+	added           map[types.UID]bool  // pods for which the next sync with onlyNew decides
+	withReservation map[types.UID]bool  // held pods with a reservation
+	lastAdmitted    map[queue]time.Time // when pods of each queue were last admitted
+	batches         batches
 }
 
 const (
@@ -65,11 +66,10 @@ type heldPod struct {
 	// cycle is when the pod's last cycle failed. admitted is how the pod gets its next one.
 	cycle    time.Time
 	admitted admission
-	// byLoop is set if the scheduling queue does not requeue the pod when a node changes or when a pod ends.
-	// WithinSpaces then admits it. local is set until it is known whether it does (Local).
+	// byLoop is set if WithinSpaces admits the pod when a node has room. The scheduling queue then does not requeue the
+	// pod at events. local is set from Local until ByLoop.
 	byLoop, local bool
-	// reserved is set from the time when a node is reserved for the pod until the pod's next cycle fails.
-	reserved bool
+	assumed       bool // a node is reserved for the pod, until its next cycle fails
 	// reason is why the pod is held, according to the last decision that closed a gate or opened it in vain.
 	reason reason
 	// stale is set if a stale snapshot closed a gate. The pod is then admitted after retryStale.
@@ -87,7 +87,7 @@ type heldPod struct {
 
 // New returns Pods without entries.
 func New() *Pods {
-	return &Pods{Room: waiting.New(), pods: map[types.UID]*heldPod{}, added: map[types.UID]bool{}, reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
+	return &Pods{Room: waiting.New(), pods: map[types.UID]*heldPod{}, added: map[types.UID]bool{}, withReservation: map[types.UID]bool{}, lastAdmitted: map[queue]time.Time{}}
 }
 
 // Add records that the decision holds the pod back as of now. If a reservation closed the gate, Add also records the
@@ -110,9 +110,9 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	h.pods[pod.UID] = entry
 	h.added[pod.UID] = true
 	if reservation != nil {
-		h.reserved[pod.UID] = true
+		h.withReservation[pod.UID] = true
 	} else {
-		delete(h.reserved, pod.UID)
+		delete(h.withReservation, pod.UID)
 	}
 }
 
@@ -125,8 +125,8 @@ func (h *Pods) Local(uid types.UID) {
 	}
 }
 
-// ByLoop records how the pod's failed cycle has ended: with byLoop, WithinSpaces lets the pod try a node with room from
-// now on, and not the scheduling queue, if the pod is held and Local was called for it. ByLoop reports whether it does.
+// ByLoop ends the failed cycle of the pod. If the pod is held, byLoop is true and Local was called, WithinSpaces and not
+// the scheduling queue lets the pod try a node with room. ByLoop reports whether this is so.
 func (h *Pods) ByLoop(uid types.UID, byLoop bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *Pods) Release(uid types.UID) {
 	if entry, ok := h.pods[uid]; ok && entry.reservation != nil {
 		entry.reservation = nil
 		entry.version++
-		delete(h.reserved, uid)
+		delete(h.withReservation, uid)
 	}
 }
 
@@ -182,7 +182,7 @@ func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var reserved []ReservedPod
-	for uid := range h.reserved {
+	for uid := range h.withReservation {
 		if entry := h.pods[uid]; uid != but {
 			reserved = append(reserved, ReservedPod{entry.pod, *entry.reservation})
 		}
@@ -197,7 +197,7 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var waiting []*heldPod
-	for uid := range h.reserved {
+	for uid := range h.withReservation {
 		if entry := h.pods[uid]; entry.reservation.Deployment == deployment {
 			waiting = append(waiting, entry)
 		}
@@ -245,7 +245,7 @@ func (h *Pods) Remove(uid types.UID) bool {
 	_, isHeld := h.pods[uid]
 	delete(h.pods, uid)
 	delete(h.added, uid)
-	delete(h.reserved, uid)
+	delete(h.withReservation, uid)
 	h.Room.Remove(uid)
 	return isHeld
 }

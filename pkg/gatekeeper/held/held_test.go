@@ -26,13 +26,6 @@ func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since ti
 	return p
 }
 
-// assumed returns the pod on a node.
-func assumed(p *v1.Pod) *v1.Pod {
-	p = p.DeepCopy()
-	p.Spec.NodeName = "n"
-	return p
-}
-
 // TestHeldPodsAreRequeued: a held pod is requeued when the gate opens for it, once each time it was held.
 func TestHeldPodsAreRequeued(t *testing.T) {
 	h := New()

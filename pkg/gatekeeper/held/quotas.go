@@ -70,9 +70,9 @@ func (h *Pods) admitByQuota(queues quotas, now time.Time) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var next time.Time
-	maps.DeleteFunc(h.lastRequeued, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
+	maps.DeleteFunc(h.lastAdmitted, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
 	for q, turns := range queues {
-		at, busy := h.lastRequeued[q]
+		at, busy := h.lastAdmitted[q]
 		if busy {
 			next = nodegroups.Earliest(next, at.Add(quotaInterval))
 			continue
@@ -85,7 +85,7 @@ func (h *Pods) admitByQuota(queues quotas, now time.Time) time.Time {
 			turns.limit--
 			w.entry.open[q.pool] = true
 			h.admitLocked(w.entry, admission{reason: Trial, at: now})
-			h.lastRequeued[q] = now
+			h.lastAdmitted[q] = now
 			next = nodegroups.Earliest(next, now.Add(quotaInterval))
 		}
 	}

@@ -82,7 +82,7 @@ func (h *Pods) Queue(now time.Time) (queue []Queued, again time.Time) {
 		if now.Before(due) {
 			again = nodegroups.Earliest(again, due)
 		}
-		waits := !now.Before(due) && !entry.reserved && !slices.Contains(entry.open, true) && !h.Since(entry.pod, now).NoRoom.IsZero() &&
+		waits := !now.Before(due) && !entry.assumed && !slices.Contains(entry.open, true) && !h.Since(entry.pod, now).NoRoom.IsZero() &&
 			entry.pod.Status.NominatedNodeName == "" && !gate.UnschedulableSince(entry.pod).IsZero()
 		queue = append(queue, Queued{h.turnOf(entry), entry.pod, entry.autoscalerKey, entry.viewKey, waits})
 	})
@@ -95,7 +95,7 @@ func (h *Pods) Reserved(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[uid]; ok {
-		entry.reserved = true
+		entry.assumed = true
 	}
 }
 
@@ -202,7 +202,7 @@ func (l *Result) one(entry *heldPod, c *Candidate) {
 	}
 	l.Next = nodegroups.Earliest(l.Next, decision.Until())
 	if entry.starting && !isStarting(decision) {
-		entry.starting, to.reason = false, Takeover
+		entry.starting, to.reason = false, Started
 	}
 	if due := entry.cycle.Add(retryStale); entry.stale && l.now.Before(due) {
 		l.Next = nodegroups.Earliest(l.Next, due)

@@ -27,8 +27,8 @@ type Space struct {
 	// Used is what the pods on the node request, by priority. WithinSpaces adds the requests of the pods that it
 	// chooses.
 	Used usage.ByPriority
-	// TriedBefore excludes pods. If a pod was tried at this time or later and the node did not accept it, the node also
-	// rejects equal pods.
+	// WithinSpaces chooses only pods whose last cycle failed before TriedBefore. On a node outside burst pools, a later
+	// cycle of one pod also excludes equal pods.
 	TriedBefore time.Time
 	// Pending is set if pods were chosen for the node and have not been tried since.
 	Pending bool
@@ -98,7 +98,7 @@ type spaced struct {
 	key          kindKey
 	kind         *kind
 	since, tried time.Time
-	reserved     string // the node that is reserved for the pod (admission.reserves)
+	node         string // the node that is reserved for the pod (admission.reserves)
 }
 
 // WithinSpaces admits held pods that may fit on the nodes in spaces, by name, and returns their number. It chooses among
@@ -110,7 +110,7 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted i
 		if entry.byLoop {
 			w := spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.Since(entry.pod, time.Time{}).Unschedulable, tried: entry.cycle}
 			if entry.admitted.reserves(Room, now) {
-				w.reserved = entry.admitted.node
+				w.node = entry.admitted.node
 			}
 			all = append(all, w)
 		}
@@ -126,8 +126,8 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted i
 		if w.kind = k; w.tried.After(k.tried) {
 			k.tried = w.tried
 		}
-		if w.reserved != "" {
-			if s := spaces[w.reserved]; s != nil {
+		if w.node != "" {
+			if s := spaces[w.node]; s != nil {
 				s.take(k)
 			}
 		} else if len(k.spaces) > 0 {

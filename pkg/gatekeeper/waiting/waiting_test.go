@@ -7,8 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"poolpriority.dev/scheduler/pkg/gate"
 )
 
 func pod(name string) *v1.Pod {
@@ -211,28 +209,5 @@ func TestIgnoredBeforeItFailed(t *testing.T) {
 	r.Update(pod("p"), p, false, time.Now())
 	if len(r.clocks) != 0 {
 		t.Errorf("clocks: %v", r.clocks)
-	}
-}
-
-func TestUnschedulableSince(t *testing.T) {
-	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	for _, tc := range []struct {
-		name   string
-		reason string
-		status v1.ConditionStatus
-		want   bool
-	}{
-		{"unschedulable", v1.PodReasonUnschedulable, v1.ConditionFalse, true},
-		{"waits for scheduling gates", v1.PodReasonSchedulingGated, v1.ConditionFalse, false},
-		{"scheduler error", v1.PodReasonSchedulerError, v1.ConditionFalse, false},
-		{"scheduled", "", v1.ConditionTrue, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := pod("p")
-			withCondition(p, tc.status, tc.reason, at)
-			if got := !gate.UnschedulableSince(p).IsZero(); got != tc.want {
-				t.Errorf("known to be unschedulable: %v, want %v", got, tc.want)
-			}
-		})
 	}
 }
