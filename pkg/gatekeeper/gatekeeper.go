@@ -109,7 +109,7 @@ type Gatekeeper struct {
 	budgetFreed atomic.Bool   // set when a budget may have room for more pods; the next sync then checks budgets
 	changed     chan struct{} // gets a value when an input of the view or of a decision changes
 	earlier     chan struct{} // gets a value when budgetFreed is set, a pod is held, or a held pod changes during a sync
-	batch       chan struct{} // gets a value when held pods are enqueued, and when all pods of a batch have been tried, or are bound or have failed
+	batch       chan struct{} // gets a value when held pods may have been admitted, and when all pods of a batch have been tried, or are bound or have failed
 
 	// Other goroutines may use override.Current, sources.Changes, sources.RefusedAt and
 	// sources.NoScaleUp. Only the loop uses the rest of these fields.
@@ -373,7 +373,7 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	g.cycleEnded(pod.UID)
 	if current := g.current(pod); current == nil || !mayWait(current) {
-		g.deleted(pod)
+		g.forget(pod.UID) // the event handler sees its end
 	}
 }
 
@@ -392,7 +392,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	// processed here. The informer's event handler processes later changes.
 	switch current := g.current(pod); {
 	case current == nil || !mayWait(current):
-		g.deleted(pod)
+		g.forget(pod.UID)
 	case g.held.Update(pod, current, g.config.Clock.Now()):
 		poke(g.batch)
 	}

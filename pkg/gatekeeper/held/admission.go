@@ -17,11 +17,11 @@ type Reason int
 const (
 	none       Reason = iota
 	Retry             // the pod's last cycle was long ago; all other pods go first
-	GateOpened        // the gate of a burst pool has opened, or a stale snapshot had closed it
+	GateOpened        // the gate of a burst pool has opened
 	Trial             // the gate has opened for a few pods only
 	Budget            // the budgets of a burst pool have room for the pod
 	// The reasons from here on outlast the gate.
-	Room        // a node may have room
+	Room        // a node may have room; the snapshot of the last cycle may have been too old to show it
 	PodChanged  // the pod has changed
 	Started     // the scheduler has started, and can find why the pod waits
 	NoCondition // autoscalers ignore the pod
@@ -36,35 +36,41 @@ type admission struct {
 	reason Reason
 	at     time.Time // when the pod was admitted; once it is sent, when its batch was requeued
 	sent   bool
-	node   string // with Room
+	// node is the node, and budget is whether budget is, reserved for the pod while the admission lasts.
+	node   string
+	budget bool
 }
 
-// admissionTTL is how long what a pod was admitted for stays reserved for it after its batch was requeued. A cycle of the
-// pod ends the reservation earlier.
+// admissionTTL is how long an admission lasts after its batch was requeued. A cycle of the pod ends it earlier.
 const admissionTTL = 10 * time.Second
 
 // waits reports whether the pod waits for its batch.
 func (a *admission) waits() bool { return a.reason != none && !a.sent }
 
-// reserves reports whether a node or budget is reserved for the pod with this reason. A long queue of batches ends no
-// reservation.
-func (a *admission) reserves(reason Reason, now time.Time) bool {
-	return a.reason == reason && (!a.sent || now.Before(a.at.Add(admissionTTL)))
+// lasts reports whether the admission lasts. A long queue of batches does not end it.
+func (a *admission) lasts(now time.Time) bool {
+	return a.waits() || a.sent && now.Before(a.at.Add(admissionTTL))
 }
 
 // last returns when the pod's last cycle failed or, if that was later, when the pod was admitted.
 func (p *heldPod) last() time.Time { return nodegroups.Latest(p.cycle, p.admitted.at) }
 
 // admitLocked makes the pod wait for its batch, and reports whether it did. A pod that waits already keeps its reason,
-// unless only the new one outlasts the gate, or the old one is Retry.
+// unless only the new one outlasts the gate, or the old one is Retry. What is reserved for the pod stays reserved.
 func (h *Pods) admitLocked(entry *heldPod, to admission) bool {
-	old := entry.admitted
+	old := &entry.admitted
+	if old.lasts(to.at) {
+		to.node, to.budget = cmp.Or(to.node, old.node), to.budget || old.budget
+	}
 	isNew := !old.waits() || old.reason == Retry && to.reason != Retry
 	if !isNew && (old.reason.outlastsGate() || !to.reason.outlastsGate()) {
+		old.node, old.budget = to.node, to.budget
 		return false
 	}
 	if entry.admitted = to; isNew {
-		h.batches.added = append(h.batches.added, h.turnOf(entry))
+		turn := h.turnOf(entry)
+		turn.isRetry = to.reason == Retry
+		h.batches.added = append(h.batches.added, turn)
 	}
 	return true
 }
@@ -121,7 +127,7 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	b.bound, b.last, b.untried, b.binding = false, map[types.UID]bool{}, map[types.UID]bool{}, map[types.UID]bool{}
 	for len(b.sorted) > 0 && len(pods) < cmp.Or(b.limit, firstBatch) {
 		// A turn may be left of an admission that has ended.
-		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.admitted.waits() && (entry.admitted.reason == Retry) == (b.sorted[0].last == 1) {
+		if entry := h.pods[b.sorted[0].pod.UID]; entry != nil && entry.admitted.waits() && (entry.admitted.reason == Retry) == b.sorted[0].isRetry {
 			entry.admitted.sent, entry.admitted.at = true, now
 			pods[nameOf(entry.pod)], b.last[entry.pod.UID], b.untried[entry.pod.UID] = entry.pod, true, true
 		}
@@ -161,8 +167,8 @@ func (h *Pods) Ended(uid types.UID, now time.Time) (batch, budget bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[uid]; ok {
-		budget = entry.admitted.reason == Budget
-		if entry.cycle, entry.byLoop, entry.assumed = now, false, false; entry.admitted.sent {
+		budget = entry.admitted.budget
+		if entry.admitted.budget, entry.cycle, entry.byLoop, entry.assumed = false, now, false, false; entry.admitted.sent {
 			entry.admitted = admission{} // other room is there for the pod at once
 		}
 		clear(entry.budget)

@@ -51,27 +51,34 @@ type turn struct {
 	pod      *v1.Pod
 	since    time.Time
 	priority int32
-	last     int // 1 if the pod was admitted with Retry, 0 otherwise
+	isRetry  bool // set in the order of batches, if the pod was admitted with Retry
 }
 
 func (h *Pods) turnOf(entry *heldPod) turn {
-	last := 0
-	if entry.admitted.reason == Retry {
-		last = 1
-	}
-	return turn{entry, entry.pod, h.Since(entry.pod, time.Time{}).Unschedulable, corev1helpers.PodPriority(entry.pod), last}
+	return turn{entry: entry, pod: entry.pod, since: h.Since(entry.pod, time.Time{}).Unschedulable, priority: corev1helpers.PodPriority(entry.pod)}
 }
 
 // inOrder compares pods by priority, and then by waiting time. Pods with Retry come after all others.
 func inOrder(a, b turn) int {
-	return cmp.Or(a.last-b.last, cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+	return cmp.Or(falseFirst(a.isRetry, b.isRetry), cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+}
+
+// falseFirst compares false before true.
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // budgeted is a pod that only the budgets of burst pools hold back.
 type budgeted struct {
 	turn
 	pools     []bool // by the pools' index: whether the pod waits for the pool's budget
-	hasBudget bool   // set if budget is reserved for the pod (admission.reserves)
+	hasBudget bool   // set if budget is reserved for the pod
 	chosen    bool   // set if the pod is to be admitted
 }
 
@@ -99,7 +106,7 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use, byNamespace []map[st
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
-		if !slices.Contains(entry.budget, true) || entry.admitted.waits() && entry.admitted.reason.outlastsGate() {
+		if !slices.Contains(entry.budget, true) {
 			return
 		}
 		pools := slices.Clone(entry.budget)
@@ -107,12 +114,11 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 			pools[i] = pools[i] && entry.open[i]
 		}
 		if slices.Contains(pools, true) {
-			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools, hasBudget: entry.admitted.reserves(Budget, now)})
+			waiting = append(waiting, budgeted{turn: h.turnOf(entry), pools: pools, hasBudget: entry.admitted.budget && entry.admitted.lasts(now)})
 		}
 	})
-	rank := map[bool]int{true: 0, false: 1}
 	slices.SortFunc(waiting, func(a, b budgeted) int {
-		return cmp.Or(rank[a.hasBudget]-rank[b.hasBudget], inOrder(a.turn, b.turn))
+		return cmp.Or(falseFirst(b.hasBudget, a.hasBudget), inOrder(a.turn, b.turn))
 	})
 	return waiting
 }
@@ -126,7 +132,7 @@ func (h *Pods) reserveBudget(all []budgeted, now time.Time) {
 			switch w := &part[i]; {
 			case w.hasBudget || h.pods[w.pod.UID] != w.entry:
 			case w.chosen:
-				h.admitLocked(w.entry, admission{reason: Budget, at: now})
+				h.admitLocked(w.entry, admission{reason: Budget, at: now, budget: true})
 			default:
 				w.entry.reason = reason{pool: slices.Index(w.pools, true), code: gate.ReasonBudgetSpent.Code}
 			}

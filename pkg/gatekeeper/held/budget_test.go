@@ -117,11 +117,8 @@ func TestWithinBudgetsOfNamespaces(t *testing.T) {
 				}
 				return slices.Clone(tc.used), shares
 			}
-			var got map[string]int
+			got := map[string]int{}
 			for _, name := range h.sends(now, func() { h.WithinBudgets(pools, uses, now) }) {
-				if got == nil {
-					got = map[string]int{}
-				}
 				got[strings.Split(name, "/")[0]]++
 			}
 			if !maps.Equal(got, tc.want) {

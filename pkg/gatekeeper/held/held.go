@@ -45,7 +45,7 @@ const (
 	// If a stale snapshot closed the gate, the held pod is admitted after retryStale. A node event may requeue the pod
 	// earlier.
 	retryStale = 100 * time.Millisecond
-	// retryHeld is how long after its last cycle a held pod is admitted at the latest. The scheduling queue would requeue
+	// retryHeld is how long after its last cycle or admission a held pod is admitted at the latest. The scheduling queue would requeue
 	// all such pods at once after 5 min.
 	retryHeld = 4 * time.Minute
 )
@@ -103,6 +103,7 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservatio
 	entry.open, entry.budget = openPools(decision)
 	if before.admitted.waits() && before.admitted.reason.outlastsGate() {
 		entry.admitted = before.admitted
+		entry.admitted.budget = false
 	}
 	if reservation != nil && entry.waitsForRollout.IsZero() {
 		entry.waitsForRollout = reservation.Since
@@ -191,7 +192,7 @@ func (h *Pods) Reservations(but types.UID) []ReservedPod {
 }
 
 // RolloutChanged brings forward the retries of the pods that wait for the Deployment's rollout. The next retry of a pod
-// is then due rolloutRetryInterval after the pod was last held. If many pods wait, the interval is longer (TryEach).
+// is then due rolloutRetryInterval after its last cycle. If many pods wait, the interval is longer (TryEach).
 // RolloutChanged reports whether it brought forward any retry.
 func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
@@ -215,13 +216,13 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 
 // Update processes a change of a pending pod. If the pod is held and its annotation for bursting or for its order, its
 // requests or its tolerations have changed, Update admits it, because the scheduling queue may not requeue it. Update
-// reports whether it admitted the pod.
-func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (admitted bool) {
+// reports whether the pod has changed so.
+func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	entry, anew := h.pods[pod.UID], false
 	if entry != nil {
-		changed := entry.pod.Annotations[pool.BurstAnnotation] != pod.Annotations[pool.BurstAnnotation] ||
+		changed = entry.pod.Annotations[pool.BurstAnnotation] != pod.Annotations[pool.BurstAnnotation] ||
 			entry.pod.Annotations[pool.OrderAnnotation] != pod.Annotations[pool.OrderAnnotation]
 		entry.pod = pod
 		entry.version++
@@ -230,12 +231,12 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (admitted bool) {
 			anew = view != entry.viewKey
 			entry.viewKey = view
 		}
-		if admitted = changed || anew; admitted {
+		if changed = changed || anew; changed {
 			h.admitLocked(entry, admission{reason: PodChanged, at: now})
 		}
 	}
 	h.Room.Update(before, pod, anew, now)
-	return admitted
+	return changed
 }
 
 // Remove forgets the pod. It reports whether the pod was held.

@@ -121,6 +121,9 @@ func TestOverdue(t *testing.T) {
 	untried(retryHeld, "default/old", retryHeld+time.Minute)
 	untried(retryHeld+time.Minute, "default/urgent", retryHeld+2*time.Minute)
 	h.admit(pod("urgent"), Room, now)
+	if queue, _ := h.Queue(now); queue[0].Pod.Name != "old" {
+		t.Errorf("the first in the scheduler's order is %s", queue[0].Pod.Name)
+	}
 	h.batches.limit = 1
 	for _, want := range []string{"urgent", "old", ""} {
 		if got := h.batch(now); got != want {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
@@ -64,7 +63,7 @@ func (t quotas) add(waits turn, i int, v *gate.Verdict) bool {
 func (h *Pods) admitByQuota(queues quotas, now time.Time) time.Time {
 	for _, turns := range queues { // without the lock
 		slices.SortFunc(turns.pods, func(a, b turn) int {
-			return cmp.Or(costs(a.pod)-costs(b.pod), a.since.Compare(b.since))
+			return cmp.Or(falseFirst(breaker.CountsFailures(a.pod), breaker.CountsFailures(b.pod)), a.since.Compare(b.since))
 		})
 	}
 	h.mu.Lock()
@@ -90,12 +89,4 @@ func (h *Pods) admitByQuota(queues quotas, now time.Time) time.Time {
 		}
 	}
 	return next
-}
-
-// costs returns 1 if the pod's owner counts refused pods as failures, and 0 otherwise.
-func costs(pod *v1.Pod) int {
-	if breaker.CountsFailures(pod) {
-		return 1
-	}
-	return 0
 }

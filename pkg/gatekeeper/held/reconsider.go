@@ -70,7 +70,7 @@ type Queued struct {
 	Waits bool
 }
 
-// waitsAfter is the age of a pod's last cycle from which the pod counts as waiting. Until then, its condition or the node
+// waitsAfter is the age of a pod's last cycle or admission from which the pod counts as waiting. Until then, its condition or the node
 // that the cycle nominated may not be written yet.
 const waitsAfter = time.Second
 
@@ -194,8 +194,10 @@ func (l *Result) one(entry *heldPod, c *Candidate) {
 	}
 	l.Budgets = l.Budgets || slices.Contains(entry.budget, true)
 	isOpen := slices.Contains(open, true)
-	if entry.open = open; !isOpen && entry.admitted.waits() && entry.admitted.reason != Retry && !entry.admitted.reason.outlastsGate() {
-		entry.admitted = admission{}
+	if entry.open = open; !isOpen {
+		if entry.admitted.budget = false; entry.admitted.waits() && entry.admitted.reason != Retry && !entry.admitted.reason.outlastsGate() {
+			entry.admitted = admission{}
+		}
 	}
 	if r := reasonOf(decision); r.code != "" && (inVain || r.code != gate.ReasonNoRoom.Code || entry.reason.code == r.code) { // else, the pod is about to be tried
 		entry.reason = r
@@ -207,7 +209,7 @@ func (l *Result) one(entry *heldPod, c *Candidate) {
 	if due := entry.cycle.Add(retryStale); entry.stale && l.now.Before(due) {
 		l.Next = nodegroups.Earliest(l.Next, due)
 	} else if entry.stale {
-		entry.stale, to.reason = false, max(to.reason, GateOpened)
+		entry.stale, to.reason = false, Room
 	}
 	if to.reason != none {
 		l.held.admitLocked(entry, to)

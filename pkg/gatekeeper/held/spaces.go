@@ -98,7 +98,7 @@ type spaced struct {
 	key          kindKey
 	kind         *kind
 	since, tried time.Time
-	node         string // the node that is reserved for the pod (admission.reserves)
+	node         string // the node that is reserved for the pod; empty if there is none
 }
 
 // WithinSpaces admits held pods that may fit on the nodes in spaces, by name, and returns their number. It chooses among
@@ -109,7 +109,7 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted i
 	h.each(func(uid types.UID, entry *heldPod) {
 		if entry.byLoop {
 			w := spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.Since(entry.pod, time.Time{}).Unschedulable, tried: entry.cycle}
-			if entry.admitted.reserves(Room, now) {
+			if entry.admitted.lasts(now) {
 				w.node = entry.admitted.node
 			}
 			all = append(all, w)

@@ -119,11 +119,13 @@ func (r *Room) Trust(now time.Time) {
 func (r *Room) Update(before, pod *v1.Pod, anew bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, ok := r.clocks[pod.UID]
-	if !ok || c.pod == nil {
+	c := r.clocks[pod.UID]
+	if c.pod != nil {
+		c.pod = pod
+	} else if c.since.IsZero() {
 		return
 	}
-	if c.pod = pod; anew || before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "" {
+	if anew || before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "" {
 		c.ignored = now
 	}
 	r.clocks[pod.UID] = c

@@ -30,12 +30,17 @@ func held(types.UID) bool    { return true }
 func notHeld(types.UID) bool { return false }
 
 // TestFirstFailure: a pod that had scheduling gates counts as unschedulable from its first failure, not from its
-// creation.
+// creation. Until it fails, nothing is recorded, not even a nomination.
 func TestFirstFailure(t *testing.T) {
 	r := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	p := pod("p")
 	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
+	nominated := p.DeepCopy()
+	nominated.Status.NominatedNodeName = "n"
+	if r.Update(p, nominated, false, now); len(r.clocks) != 0 {
+		t.Errorf("clocks: %v", r.clocks)
+	}
 	r.Failed(p, true, now)
 	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the condition's status and time remain
 	if got := r.Since(p, now); !got.Unschedulable.Equal(now) || !got.NoRoom.Equal(now) {
@@ -198,16 +203,5 @@ func TestGangMember(t *testing.T) {
 				t.Errorf("published %v, want %v", got[p.UID], r.Since(p, now).NoRoom)
 			}
 		})
-	}
-}
-
-// TestIgnoredBeforeItFailed: the nomination of a pod that never failed is not recorded.
-func TestIgnoredBeforeItFailed(t *testing.T) {
-	r := New()
-	p := pod("p")
-	p.Status.NominatedNodeName = "n"
-	r.Update(pod("p"), p, false, time.Now())
-	if len(r.clocks) != 0 {
-		t.Errorf("clocks: %v", r.clocks)
 	}
 }
