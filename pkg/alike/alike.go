@@ -125,7 +125,7 @@ func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
 	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
 }
 
-// Template returns a key of the pod's template. The key contains the UID of the pod's controller. If the controller's
+// Template returns a key of the pod's template. The key contains the namespace and the UID of the pod's controller. If the controller's
 // template may change, the key also contains the template's revision or a hash of the containers. If a burst pool's
 // provider refuses one pod with a pod error, it refuses all pods with the same key. The key is empty for a pod without
 // a controller, because no other pod has the same template.
@@ -134,13 +134,14 @@ func Template(pod *corev1.Pod) string {
 	if owner == nil {
 		return ""
 	}
+	of := pod.Namespace + "/" + string(owner.UID)
 	if owner.Kind == "ReplicaSet" || owner.Kind == "Job" {
-		return string(owner.UID) // the template of a ReplicaSet or a Job does not change
+		return of // the template of a ReplicaSet or a Job does not change
 	}
 	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != "" {
-		return string(owner.UID) + "/" + revision
+		return of + "/" + revision
 	}
-	return string(owner.UID) + "/" + containersOf(pod)
+	return of + "/" + containersOf(pod)
 }
 
 // Heir returns a key of the pods that continue each other's waiting: those of the same namespace, controller and template.

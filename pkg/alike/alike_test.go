@@ -12,17 +12,17 @@ import (
 
 func TestTemplate(t *testing.T) {
 	of := func(kind, revision, image string) string {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: kind, UID: "u", Controller: ptr.To(true)}}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", OwnerReferences: []metav1.OwnerReference{{Kind: kind, UID: "u", Controller: ptr.To(true)}}}}
 		if revision != "" {
 			p.Labels = map[string]string{"controller-revision-hash": revision}
 		}
 		p.Spec.Containers = []corev1.Container{{Image: image, VolumeMounts: []corev1.VolumeMount{{Name: fmt.Sprint("kube-api-access-", time.Now().UnixNano())}}}}
 		return Template(p)
 	}
-	if a, b := of("ReplicaSet", "", "x"), of("ReplicaSet", "", "y"); a != "u" || a != b {
+	if a, b := of("ReplicaSet", "", "x"), of("ReplicaSet", "", "y"); a != "ns/u" || a != b {
 		t.Errorf("ReplicaSet: %q, %q", a, b)
 	}
-	if a, b := of("StatefulSet", "1", "x"), of("StatefulSet", "2", "x"); a != "u/1" || b != "u/2" {
+	if a, b := of("StatefulSet", "1", "x"), of("StatefulSet", "2", "x"); a != "ns/u/1" || b != "ns/u/2" {
 		t.Errorf("StatefulSet: %q, %q", a, b)
 	}
 	if a, b, c := of("Workflow", "", "x"), of("Workflow", "", "x"), of("Workflow", "", "y"); a != b || a == c {

@@ -9,6 +9,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -35,8 +36,7 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	if pacing == nil {
 		return v
 	}
-	owner := metav1.GetControllerOfNoCopy(e.req.Pod)
-	known := pacing.Owners[owner.UID]
+	owner, known := metav1.GetControllerOfNoCopy(e.req.Pod), pacing.Owners[refusal.OwnerOf(e.req.Pod)]
 	starting, accepted := countAfter(known.Starting, e.now)
 	refused, forgotten := countAfter(known.Refused, e.now)
 	used := pacing.Used

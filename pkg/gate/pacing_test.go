@@ -51,7 +51,7 @@ func startsOf(starting, refused int, p breaker.Pacing) *breaker.Pacing {
 	for i := range refused {
 		known.Refused = append(known.Refused, now.Add(time.Duration(1+i)*time.Hour))
 	}
-	p.Owners = map[types.UID]breaker.OwnerPacing{"j": known}
+	p.Owners = map[types.UID]breaker.OwnerPacing{"/j": known}
 	return &p
 }
 

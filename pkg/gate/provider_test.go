@@ -148,7 +148,7 @@ func TestTemplateRefused(t *testing.T) {
 	}
 	until := now.Add(time.Hour)
 	provider := breaker.Status{State: breaker.Open, Templates: map[string]breaker.Template{
-		"db/1": {Code: "InaccessibleImage", Message: "not there", Until: until}, "db/3": {Until: now}}}
+		"/db/1": {Code: "InaccessibleImage", Message: "not there", Until: until}, "/db/3": {Until: now}}}
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: provider}, {}}}
 	for _, tc := range []struct {
 		name, revision, burst string

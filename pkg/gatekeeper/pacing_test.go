@@ -37,7 +37,7 @@ func newSlowWorld(t testing.TB, objects ...runtime.Object) *world {
 
 // pacingOf returns the pacing of the Job, and the pacing that contains it.
 func (w *world) pacingOf(job string) (breaker.OwnerPacing, *breaker.Pacing) {
-	owner := types.UID("uid-of-" + job)
+	owner := refusal.KeyOf("default", types.UID("uid-of-"+job))
 	p := w.providers.Pacing(2, owner, nil, w.clock.Now())
 	return p.Owners[owner], p
 }

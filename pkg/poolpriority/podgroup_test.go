@@ -92,12 +92,12 @@ func TestPodGroupCycle(t *testing.T) {
 		first.OwnerReferences = owner("ReplicaSet", "o")
 		forget := assume(h, first, "virtual-1")
 		cycle(h, group(), member("second", "1"))
-		if used, owned := x.burstUse()[2].Pods, x.podsByOwner(mustNodes(t, h)).living["o"]; used != 2 || owned != 1 {
+		if used, owned := x.burstUse()[2].Pods, x.podsByOwner(mustNodes(t, h)).living["default/o"]; used != 2 || owned != 1 {
 			t.Errorf("in the group's cycle %d pods count against the budget and %d as the owner's, want 2 and 1", used, owned)
 		}
 		forget()
 		cycle(h, ordinary(), pod("plain").Obj())
-		if used, owned := x.burstUse()[2].Pods, x.podsByOwner(mustNodes(t, h)).living["o"]; used != 1 || owned != 0 {
+		if used, owned := x.burstUse()[2].Pods, x.podsByOwner(mustNodes(t, h)).living["default/o"]; used != 1 || owned != 0 {
 			t.Errorf("after it %d pods count against the budget and %d as the owner's, want 1 and 0", used, owned)
 		}
 	})

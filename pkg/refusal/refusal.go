@@ -145,10 +145,16 @@ func BoundAt(pod *corev1.Pod, now time.Time) time.Time {
 	return at
 }
 
-// OwnerOf returns the UID of the pod's controller, or "" if the pod has none.
+// OwnerOf returns the key of the pod's controller, or "" if the pod has none.
 func OwnerOf(pod *corev1.Pod) types.UID {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		return owner.UID
+		return KeyOf(pod.Namespace, owner.UID)
 	}
 	return ""
+}
+
+// KeyOf returns the key of an owner of pods. A pod may name any UID as its owner's, also one of another namespace. The
+// key has the namespace, so that such a pod does not count as one of the other namespace's.
+func KeyOf(namespace string, owner types.UID) types.UID {
+	return types.UID(namespace) + "/" + owner
 }

@@ -337,13 +337,13 @@ func (r *Returner) sync() (*world, error) {
 		place := int(order.PlaceOf(rank))
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID] = pod
-		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: owner.UID,
+		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: refusal.OwnerOf(pod),
 			Bound: pod.Spec.NodeName != "", Rank: place, Ready: isReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
 		if in == pool.None || r.Pools.At(in).Return() == nil || returnplan.Stays(pod) != "" {
 			continue
 		}
 		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
-			Owner: owner.UID, Workload: workload, Below: min(place, r.Pools.Regular()+1), Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
+			Owner: refusal.OwnerOf(pod), Workload: workload, Below: min(place, r.Pools.Regular()+1), Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	replicaSets, err := r.replicaSets.List(labels.Everything())
 	if err != nil {
@@ -411,17 +411,17 @@ func claims(pod *corev1.Pod) bool {
 	})
 }
 
-// workloadOf returns the UID of a pod's workload. If the owner is a ReplicaSet of a Deployment, the workload is the
+// workloadOf returns the key of a pod's workload (refusal.KeyOf). If the owner is a ReplicaSet of a Deployment, the workload is the
 // Deployment. Otherwise it is the owner.
 func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) types.UID {
 	if owner.Kind == "ReplicaSet" {
 		if rs, err := r.replicaSets.ReplicaSets(namespace).Get(owner.Name); err == nil && rs.UID == owner.UID {
 			if deployment := metav1.GetControllerOfNoCopy(rs); deployment != nil {
-				return deployment.UID
+				return refusal.KeyOf(namespace, deployment.UID)
 			}
 		}
 	}
-	return owner.UID
+	return refusal.KeyOf(namespace, owner.UID)
 }
 
 // stays records that the pod is not evicted, although the node has had room for it.

@@ -210,7 +210,7 @@ func TestStuckFirst(t *testing.T) {
 	c.after(time.Minute)
 	c.expect("after stableFor", c.after(c.interval()), "refused", "young", "older")
 	w := must.Get(c.sync())(t)
-	if members := w.membersOf("rs-refused"); len(members) != 1 || members[0].Ready {
+	if members := w.membersOf("default/rs-refused"); len(members) != 1 || members[0].Ready {
 		t.Errorf("the refused pod counts as ready: %+v", members)
 	}
 }
@@ -260,7 +260,7 @@ func TestNextLeader(t *testing.T) {
 	must.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}))
 	c.seen(1)
 	c.after(c.interval())
-	want := map[types.UID]returnplan.Pause{"rs-first": {InARow: 1, Until: start.Add(time.Minute + c.interval() + time.Minute)}}
+	want := map[types.UID]returnplan.Pause{"default/rs-first": {InARow: 1, Until: start.Add(time.Minute + c.interval() + time.Minute)}}
 	if !maps.Equal(c.pauses, want) {
 		t.Fatalf("the pauses are %v, want %v", c.pauses, want)
 	}
@@ -268,7 +268,7 @@ func TestNextLeader(t *testing.T) {
 	next := newCluster(t, virtual(), node("user", "user", "10").Obj(), again.Obj(), noted, pod("garbled", 1).Annotation(returnplan.BackoffAnnotation, "tomorrow").Obj())
 	next.restore(next.ctx, c.pauses)
 	next.expect("neither the pod of the pause nor the noted one", next.after(time.Minute+next.interval()), "garbled")
-	if next.pauses["rs-first"] != want["rs-first"] || next.pauses["rs-noted"] != (returnplan.Pause{InARow: 5, Until: start.Add(time.Hour)}) {
+	if next.pauses["default/rs-first"] != want["default/rs-first"] || next.pauses["default/rs-noted"] != (returnplan.Pause{InARow: 5, Until: start.Add(time.Hour)}) {
 		t.Errorf("the next leader's pauses are %v", next.pauses)
 	}
 }
@@ -440,7 +440,7 @@ func TestWorkload(t *testing.T) {
 	for _, tc := range []struct {
 		kind, name string
 		want       types.UID
-	}{{"ReplicaSet", "rs-1", "web"}, {"ReplicaSet", "rs-2", "web"}, {"ReplicaSet", "rs-3", "rs-3"}, {"StatefulSet", "db", "db"}} {
+	}{{"ReplicaSet", "rs-1", "default/web"}, {"ReplicaSet", "rs-2", "default/web"}, {"ReplicaSet", "rs-3", "default/rs-3"}, {"StatefulSet", "db", "default/db"}} {
 		if got := c.workloadOf("default", &metav1.OwnerReference{Kind: tc.kind, Name: tc.name, UID: types.UID(tc.name)}); got != tc.want {
 			t.Errorf("%s %s is of %s, want %s", tc.kind, tc.name, got, tc.want)
 		}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -31,9 +33,9 @@ const (
 
 // Rollout is a Deployment whose newest ReplicaSet replaces the pods of its other ReplicaSets.
 type Rollout struct {
-	// Deployment and New are the UIDs of the Deployment and of its newest ReplicaSet.
+	// Deployment is the UID of the Deployment, and New is the key of its newest ReplicaSet (refusal.KeyOf).
 	Deployment, New types.UID
-	// Old maps the UID of each other ReplicaSet of the Deployment to its spec.replicas.
+	// Old maps the key of each other ReplicaSet of the Deployment to its spec.replicas.
 	Old map[types.UID]int
 	// Wanted is spec.replicas of the newest ReplicaSet.
 	Wanted int
@@ -55,7 +57,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
 	}
-	r := &Rollout{Deployment: d.UID, New: own, Old: map[types.UID]int{}, Deadline: defaultDeadline}
+	r := &Rollout{Deployment: d.UID, New: refusal.KeyOf(d.Namespace, own), Old: map[types.UID]int{}, Deadline: defaultDeadline}
 	var newest *appsv1.ReplicaSet
 	for _, rs := range all {
 		if !metav1.IsControlledBy(rs, d) {
@@ -65,7 +67,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 			newest = rs
 		}
 		if rs.UID != own {
-			r.Old[rs.UID] = replicas(rs.Spec.Replicas)
+			r.Old[refusal.KeyOf(d.Namespace, rs.UID)] = replicas(rs.Spec.Replicas)
 			r.Replacing = r.Replacing || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0
 		}
 		if rs.UID == own || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0 {

@@ -23,6 +23,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -270,7 +271,7 @@ func (s *subject) paces(k *podKind, burst int, now time.Time) {
 	pacing := &breaker.Pacing{
 		Peak:   breaker.Size{Pods: k.pacing.peakPods, MilliCPU: int64(k.pacing.peakCPU) * 1000},
 		Recent: breaker.Size{Pods: k.pacing.recentPods, MilliCPU: int64(k.pacing.recentCPU) * 1000},
-		Owners: map[types.UID]breaker.OwnerPacing{"job": owner},
+		Owners: map[types.UID]breaker.OwnerPacing{refusal.OwnerOf(k.pod()): owner},
 	}
 	if k.pacing.trusted {
 		pacing.TrustedUntil = now.Add(time.Minute)

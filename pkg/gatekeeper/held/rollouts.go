@@ -44,8 +44,8 @@ type Reservation struct {
 	// Since is when the pod first waited for pods that were not terminating yet; zero if the pod never waited for such
 	// pods.
 	Since time.Time
-	// Deployment and ReplicaSet are the UIDs of the pod's Deployment and ReplicaSet; empty if the pod does not wait for
-	// a rollout.
+	// Deployment is the UID of the pod's Deployment, and ReplicaSet is its ReplicaSet's key (refusal.KeyOf); both are empty
+	// if the pod does not wait for a rollout.
 	Deployment, ReplicaSet types.UID
 }
 

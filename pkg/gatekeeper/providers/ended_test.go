@@ -87,7 +87,7 @@ func TestVanishedIsStarting(t *testing.T) {
 	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now()}}
 	check := func(when string, starting, refused int) {
 		t.Helper()
-		if job := ps.Pacing(1, "sums", nil, time.Now()).Owners["sums"]; len(job.Starting) != starting || len(job.Refused) != refused {
+		if job := ps.Pacing(1, "default/sums", nil, time.Now()).Owners["default/sums"]; len(job.Starting) != starting || len(job.Refused) != refused {
 			t.Errorf("%s: %+v", when, job)
 		}
 	}
