@@ -42,7 +42,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	c.rejected = false
 	var recalled *diagnosis
 	if err := n.pl.choose(ctx, c, pod, func() *search {
-		c.search = n.pl.newSearch(state, pod, c, result)
+		c.search = n.pl.newSearch(state, pod, c, n.inPlacement(state, result, len(c.nodes)))
 		recalled = n.pl.diagnoses.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
 		return c.search
@@ -63,6 +63,25 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		plugins = plugins.Union(sets.New(status.Plugin())) // Filter returns the status as this plugin's
 	}
 	return result, status, plugins
+}
+
+// inPlacement restricts the result to the nodes of the current placement. In the cycle of a pod group with topology
+// constraints, the scheduler tries one placement after another, and PreFilter plugins get the other nodes, too. total is
+// the number of all nodes. Source: pkg/scheduler/backend/cache, Snapshot, from 1.36 on.
+func (n *narrowing) inPlacement(state fwk.CycleState, result *fwk.PreFilterResult, total int) *fwk.PreFilterResult {
+	snapshot, ok := n.SnapshotSharedLister().(interface {
+		NumNodesInPlacement() int
+		ListNodesInPlacement() ([]fwk.NodeInfo, error)
+	})
+	if !ok || !inPodGroupCycle(state) || snapshot.NumNodesInPlacement() == total {
+		return result
+	}
+	nodes, _ := snapshot.ListNodesInPlacement() // does not fail
+	names := sets.New[string]()
+	for _, node := range nodes {
+		names.Insert(node.Node().Name)
+	}
+	return result.Merge(&fwk.PreFilterResult{NodeNames: names})
 }
 
 // RunFilterPluginsWithNominatedPods runs the Filter plugins.

@@ -60,19 +60,11 @@ func (h *Pods) turnOf(entry *heldPod) turn {
 
 // inOrder compares pods by priority, and then by waiting time. Pods with Retry come after all others.
 func inOrder(a, b turn) int {
-	return cmp.Or(falseFirst(a.isRetry, b.isRetry), cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+	return cmp.Or(place[a.isRetry]-place[b.isRetry], cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
 }
 
-// falseFirst compares false before true.
-func falseFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
+// place orders false before true.
+var place = map[bool]int{false: 0, true: 1}
 
 // budgeted is a pod that only the budgets of burst pools hold back.
 type budgeted struct {
@@ -118,7 +110,7 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 		}
 	})
 	slices.SortFunc(waiting, func(a, b budgeted) int {
-		return cmp.Or(falseFirst(b.hasBudget, a.hasBudget), inOrder(a.turn, b.turn))
+		return cmp.Or(place[b.hasBudget]-place[a.hasBudget], inOrder(a.turn, b.turn))
 	})
 	return waiting
 }

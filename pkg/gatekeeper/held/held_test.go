@@ -64,38 +64,33 @@ func TestHeldPodsAreRequeued(t *testing.T) {
 	}
 }
 
-// TestWithoutCondition: a held pod without the condition is requeued after retryWithoutCondition. The time doubles with
-// each try.
-func TestWithoutCondition(t *testing.T) {
-	h := New()
+// TestIgnored: a held pod that autoscalers ignore is admitted after a while: one without the condition, or with a
+// nomination to a node that no longer exists. The time doubles with each admission.
+func TestIgnored(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
-	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
-	h.Add(told, "", &closed, nil, now)
-	h.Add(pod("withoutCondition"), "", &closed, nil, now)
-	exists := func(string) bool { return true }
+	told := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
+	gone, there := told.DeepCopy(), told.DeepCopy()
+	gone.Status.NominatedNodeName, there.Status.NominatedNodeName = "gone", "there"
+	exists := func(node string) bool { return node == "there" }
 	for _, tc := range []struct {
-		after, next time.Duration
-		want        int
-	}{
-		{0, retryWithoutCondition, 0},
-		{retryWithoutCondition - 1, retryWithoutCondition, 0},
-		{retryWithoutCondition, 3 * retryWithoutCondition, 1},
-		{retryWithoutCondition + 1, 3 * retryWithoutCondition, 0},
-		{3 * retryWithoutCondition, 7 * retryWithoutCondition, 1},
-		{3*retryWithoutCondition + time.Hour, 3*retryWithoutCondition + time.Hour + 8*retryWithoutCondition, 1},
-	} {
-		var next time.Time
-		names := h.sends(now.Add(tc.after), func() { _, next = h.Overdue(exists, now.Add(tc.after)) })
-		if got := slices.Contains(names, "default/withoutCondition"); got != (tc.want == 1) || !next.Equal(now.Add(tc.next)) {
-			t.Errorf("after %v: %v, next look at %v; want %d, %v", tc.after, names, next, tc.want, now.Add(tc.next))
+		retry           time.Duration
+		ignored, mended *v1.Pod
+	}{{retryWithoutCondition, pod("p"), told}, {retryNominated, gone, there}} {
+		h := New()
+		h.Add(tc.ignored, "", closed, nil, now)
+		for _, step := range []struct {
+			after, next time.Duration
+			want        int
+		}{{tc.retry - 1, tc.retry, 0}, {tc.retry, 3 * tc.retry, 1}, {tc.retry + 1, 3 * tc.retry, 0}, {3 * tc.retry, 7 * tc.retry, 1}, {time.Hour, time.Hour + 8*tc.retry, 1}, {2 * time.Hour, 2*time.Hour + min(16*tc.retry, retryHeld), 1}} {
+			var next time.Time
+			if names := h.sends(now.Add(step.after), func() { _, next = h.Overdue(exists, now.Add(step.after)) }); len(names) != step.want || !next.Equal(now.Add(step.next)) {
+				t.Errorf("after %v: %v, next look at %v; want %d, %v", step.after, names, next, step.want, now.Add(step.next))
+			}
 		}
-	}
-	known := told.DeepCopy()
-	known.UID, known.Name = "withoutCondition", "withoutCondition"
-	h.Update(told, known, now)
-	if ignored, _ := h.Overdue(exists, now.Add(3*time.Hour)); ignored != 0 {
-		t.Errorf("%d pods are ignored, when the API says it of all", ignored)
+		h.Update(tc.ignored, tc.mended, now)
+		if ignored, _ := h.Overdue(exists, now.Add(3*time.Hour)); ignored != 0 {
+			t.Errorf("%d pods are ignored after the API server has it right", ignored)
+		}
 	}
 }
 
@@ -136,37 +131,6 @@ func TestOverdue(t *testing.T) {
 	h.Add(h.pods["old"].pod, "", closed, nil, now.Add(retryHeld+90*time.Second))
 	h.Remove("urgent")
 	untried(retryHeld+2*time.Minute, "default/young", 2*retryHeld+90*time.Second)
-}
-
-// TestNominatedToNoNode: a held pod is requeued at once when the node to which it is nominated no longer exists, and
-// again after retryNominated, twice that, and so on.
-func TestNominatedToNoNode(t *testing.T) {
-	h, gone := New(), false
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
-	p.Status.NominatedNodeName = "n"
-	h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, now)
-	for _, tc := range []struct {
-		after time.Duration
-		gone  bool
-		want  int
-		next  time.Duration
-	}{
-		{time.Minute, false, 0, retryHeld},
-		{time.Minute, true, 1, time.Minute + 2*retryNominated},
-		{time.Minute + retryNominated, true, 0, time.Minute + 2*retryNominated},
-		{time.Minute + 2*retryNominated, true, 1, time.Minute + 6*retryNominated},
-		{2 * time.Minute, false, 0, time.Minute + 2*retryNominated + retryHeld}, // the node was created anew
-	} {
-		gone = tc.gone
-		var next time.Time
-		names := h.sends(now.Add(tc.after), func() {
-			_, next = h.Overdue(func(node string) bool { return node != "n" || !gone }, now.Add(tc.after))
-		})
-		if len(names) != tc.want || !next.Equal(now.Add(tc.next)) {
-			t.Errorf("after %v: %v, next look at %v; want %d, %v", tc.after, names, next, tc.want, now.Add(tc.next))
-		}
-	}
 }
 
 // TestStaleSnapshot: a pod that was held because of a stale snapshot is requeued once, after retryStale.

@@ -63,7 +63,7 @@ func (t quotas) add(waits turn, i int, v *gate.Verdict) bool {
 func (h *Pods) admitByQuota(queues quotas, now time.Time) time.Time {
 	for _, turns := range queues { // without the lock
 		slices.SortFunc(turns.pods, func(a, b turn) int {
-			return cmp.Or(falseFirst(breaker.CountsFailures(a.pod), breaker.CountsFailures(b.pod)), a.since.Compare(b.since))
+			return cmp.Or(place[breaker.CountsFailures(a.pod)]-place[breaker.CountsFailures(b.pod)], a.since.Compare(b.since))
 		})
 	}
 	h.mu.Lock()
