@@ -253,7 +253,7 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
 MAX_LINES_SHIPPED = 22457
-MAX_LINES_OTHER = 48567
+MAX_LINES_OTHER = 48573
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

@@ -140,6 +140,7 @@ type tally struct {
 	bursts       map[string]int       // by the reason that let them in
 	at           map[string]time.Time // when pods were let in, by name
 	early        []string
+	price        int // the number of pods that were early only because they had no credit left: an autoscaler replaced a dead order (docs/gate.md)
 }
 
 func newPlayer(t testing.TB, options simcluster.Options) *player {
@@ -243,6 +244,9 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	if i := slices.IndexFunc(d.Regular, func(v gate.Verdict) bool { return !v.Open }); !v.Open && i >= 0 {
 		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
 	}
+	if v.Reason.Code == "Open" && slices.ContainsFunc(d.Regular, func(v gate.Verdict) bool { return v.Reason.Code == "NoCredit" }) {
+		return true, "NoCredit"
+	}
 	return v.Open, v.Reason.Code
 }
 
@@ -341,10 +345,10 @@ func (p *player) decide(open opener) {
 		if why == "Overflow" {
 			p.evaluateOverflow(pod)
 		}
-		if why = p.because(pod, why); why == "Open" || why == "Believed" {
+		if why = p.because(pod, why); why == "Open" || why == "Believed" || why == "NoCredit" {
 			if kind := alike.Autoscaler(pod, false, nil, nil); !judged[kind] {
 				judged[kind] = true
-				p.evaluate(pod)
+				p.evaluate(pod, why)
 			}
 		}
 		p.bursts[why]++
@@ -366,10 +370,10 @@ func (p *player) decide(open opener) {
 	}
 }
 
-// because returns why the pod was let in. It replaces the reason Open if a group that the pod fits counts as full only
+// because returns why the pod was let in. It replaces the reasons Open and NoCredit if a group that the pod fits counts as full only
 // because it failed, or was unknown, for too long.
 func (p *player) because(pod *corev1.Pod, why string) string {
-	if why != "Open" {
+	if why != "Open" && why != "NoCredit" {
 		return why
 	}
 	for _, g := range p.LastWrite().Status.NodeGroups {
@@ -395,8 +399,10 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 }
 
 // evaluate records the pod if its burst is early.
-func (p *player) evaluate(pod *corev1.Pod) {
-	if order, early := p.ordered(pod); early {
+func (p *player) evaluate(pod *corev1.Pod, why string) {
+	if order, early := p.ordered(pod); early && why == "NoCredit" {
+		p.price++
+	} else if early {
 		p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
 	}
 }
@@ -625,6 +631,7 @@ func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 	for i, one := range tallies {
 		sum.held += one.held
 		sum.inVain += one.inVain
+		sum.price += one.price
 		for why, n := range one.bursts {
 			sum.bursts[why] += n
 		}
@@ -643,12 +650,15 @@ func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 // future must let pods in, and never early.
 func TestEvaluate(t *testing.T) {
 	got := playAll(t, seed.Of(t, 1), *histories, ours)
-	t.Logf("%d histories: %d pods waited, %d of them in vain (%.1f %%); bursts %v; early %d", *histories, got.held, got.inVain, 100*float64(got.inVain)/float64(max(got.held, 1)), got.bursts, len(got.early))
+	t.Logf("%d histories: %d pods waited, %d of them in vain (%.1f %%); bursts %v; early %d, and %d for the price of credit", *histories, got.held, got.inVain, 100*float64(got.inVain)/float64(max(got.held, 1)), got.bursts, len(got.early), got.price)
 	t.Logf("in vain, by the reason for which they were held for the longest: %v", got.vainly)
 	for i, early := range got.early {
 		if i < 20 {
 			t.Error(early)
 		}
+	}
+	if got.price*1000 > got.held {
+		t.Errorf("%d of %d pods were early because they had no credit left", got.price, got.held)
 	}
 	share := func(sum tally) float64 { return float64(sum.inVain) / float64(max(sum.held, 1)) }
 	if *histories >= enoughHistories && share(got) > maxInVain {

@@ -35,17 +35,13 @@ func (h *Pods) batch(now time.Time) string {
 
 // newly returns, sorted, the pods that wait for their batch because of do, by namespace/name.
 func (h *Pods) newly(do func()) (names []string) {
-	waits := func(yield func(types.UID, *heldPod) bool) {
-		for uid, entry := range h.pods {
-			if entry.admitted.waits() && !yield(uid, entry) {
-				return
-			}
-		}
+	waited := map[types.UID]bool{}
+	for uid, entry := range h.pods {
+		waited[uid] = entry.admitted.waits()
 	}
-	before := maps.Collect(waits)
 	do()
-	for uid, entry := range waits {
-		if before[uid] == nil {
+	for uid, entry := range h.pods {
+		if entry.admitted.waits() && !waited[uid] {
 			names = append(names, nameOf(entry.pod))
 		}
 	}
