@@ -14,7 +14,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
@@ -146,11 +145,7 @@ func Template(pod *corev1.Pod) string {
 
 // Heir returns a key of the pods that continue each other's waiting: those of the same namespace, controller and template.
 func Heir(pod *corev1.Pod) string {
-	var owner types.UID
-	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
-		owner = controller.UID
-	}
-	return encode(pod.Namespace, owner, Template(pod), View(pod), pod.Spec.Priority, containersOf(pod))
+	return encode(pod.Namespace, Template(pod), View(pod), pod.Spec.Priority, containersOf(pod))
 }
 
 // containersOf returns a hash of the pod's containers. It leaves out VolumeMounts and Env, because they may differ between

@@ -78,7 +78,7 @@ func NewRules(startWithin time.Duration) Rules {
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
-	// Owner is the UID of the pod's controller. If the pod has no controller, Owner is the pod's own UID.
+	// Owner is the key of the pod's controller (refusal.OwnerOf). If the pod has none, Owner is the pod's own UID.
 	Owner types.UID
 	// TemplateKey is the alike.Template key of the pod.
 	TemplateKey string

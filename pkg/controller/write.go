@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,5 +38,8 @@ func endsWithin(limit time.Duration, name string, r reconcile.Reconciler, die fu
 	})
 }
 
-// die ends the process, so that it starts anew.
-func die(message string) { panic(message) }
+// die ends the process, so that it starts anew, and prints where each goroutine is.
+func die(message string) {
+	debug.SetTraceback("all")
+	panic(message)
+}

@@ -370,10 +370,13 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 // is not set if another step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing. If
 // the pod was assumed on a node, it has the node's name.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
+	if !g.waits(pod) { // the event handler has processed its end, or is about to
+		g.cycleEnded(pod.UID)
+		return
+	}
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
-	g.cycleEnded(pod.UID)
-	if current := g.current(pod); current == nil || !mayWait(current) {
-		g.forget(pod.UID) // the event handler sees its end
+	if g.cycleEnded(pod.UID); !g.waits(pod) {
+		g.forget(pod.UID)
 	}
 }
 
@@ -386,6 +389,9 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
 				"pool", g.config.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
+	}
+	if !g.waits(pod) {
+		return
 	}
 	g.held.Add(pod, g.autoscalerKey(pod), decision, reservation, g.config.Clock.Now())
 	// The informer may have stored a change of the pod before Add, when g.held did not have the pod. Such a change is
@@ -402,6 +408,12 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 
 // mayWait reports whether the pod has no node and is not terminating. The scheduler does not try a terminating pod.
 func mayWait(pod *v1.Pod) bool { return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil }
+
+// waits reports whether the pod in the informer's store may wait.
+func (g *Gatekeeper) waits(pod *v1.Pod) bool {
+	current := g.current(pod)
+	return current != nil && mayWait(current)
+}
 
 // current returns the pod from the informer's store, or nil if the pod was deleted.
 func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {

@@ -28,6 +28,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -310,7 +311,7 @@ func TestProgressed(t *testing.T) {
 	for _, deployment := range []types.UID{"web", "other"} {
 		p := pod(string(deployment) + "-pod")
 		w.addPod(p)
-		w.Hold(klog.Background(), p, &d, &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonRolloutTerminating, Until: late}, Deployment: deployment})
+		w.Hold(klog.Background(), p, &d, &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonRolloutTerminating, Until: late}, Deployment: refusal.KeyOf("default", deployment)})
 	}
 	replicaSet.Spec.Replicas = ptr.To(int32(3))
 	must.Do(t)(w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}))
@@ -447,6 +448,7 @@ func TestLongDelay(t *testing.T) {
 				if tc.delay != "" {
 					p.Annotations = map[string]string{gate.DelayAnnotation: tc.delay}
 				}
+				must.NoError(t, w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p))
 				w.Hold(klog.Background(), p, &d, nil)
 			}
 			var got []string

@@ -145,16 +145,16 @@ func BoundAt(pod *corev1.Pod, now time.Time) time.Time {
 	return at
 }
 
-// OwnerOf returns the key of the pod's controller, or "" if the pod has none.
-func OwnerOf(pod *corev1.Pod) types.UID {
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		return KeyOf(pod.Namespace, owner.UID)
+// OwnerOf returns the key of the controller of a pod or ReplicaSet, or "" if it has none.
+func OwnerOf(object metav1.Object) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
+		return KeyOf(object.GetNamespace(), owner.UID)
 	}
 	return ""
 }
 
-// KeyOf returns the key of an owner of pods. A pod may name any UID as its owner's, also one of another namespace. The
-// key has the namespace, so that such a pod does not count as one of the other namespace's.
+// KeyOf returns the key of an owner. An object may name any UID as its owner's, also one of another namespace. The key
+// has the namespace, so that such an object does not count as one of the other namespace's.
 func KeyOf(namespace string, owner types.UID) types.UID {
 	return types.UID(namespace) + "/" + owner
 }

@@ -391,7 +391,7 @@ func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool 
 		return false
 	}
 	deployment, err := r.deployments.Deployments(pod.Namespace).Get(of.Name)
-	return err == nil && deployment.UID == of.UID && rollout.Ends(deployment, rs, newest[of.UID])
+	return err == nil && deployment.UID == of.UID && rollout.Ends(deployment, rs, newest[refusal.OwnerOf(rs)])
 }
 
 // isGuarded reports whether a PodDisruptionBudget selects the pod.

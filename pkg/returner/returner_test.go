@@ -474,7 +474,7 @@ func TestHarmful(t *testing.T) {
 	}
 	slices.Sort(said)
 	c.expect("the events", said, "a rollout ends its ReplicaSet", "it is the only ready pod of its workload, and no PodDisruptionBudget selects it")
-	newest := map[types.UID]int64{"web": 10}
+	newest := map[types.UID]int64{"default/web": 10}
 	if !c.isOutdated(owned("outdated", "web-9"), newest) || c.isOutdated(owned("new", "web-10"), newest) {
 		t.Error("the old ReplicaSet is not outdated, or the new one is")
 	}

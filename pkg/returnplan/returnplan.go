@@ -108,7 +108,7 @@ type Pod struct {
 	Created time.Time
 	// Stuck is set if the pod has not started, or was refused. The eviction of a stuck pod interrupts no work.
 	Stuck bool
-	// Owner is the UID of the pod's controller. Workload is the UID of the user's object, such as the Deployment that
+	// Owner is the key of the pod's controller (refusal.KeyOf). Workload is the key of the user's object, such as the Deployment that
 	// owns the pod's ReplicaSet.
 	Owner, Workload types.UID
 	// Alike is set if all pods of the owner have the same requirements. If no VM has capacity for one of these pods, no

@@ -33,7 +33,7 @@ const (
 
 // Rollout is a Deployment whose newest ReplicaSet replaces the pods of its other ReplicaSets.
 type Rollout struct {
-	// Deployment is the UID of the Deployment, and New is the key of its newest ReplicaSet (refusal.KeyOf).
+	// Deployment and New are the keys of the Deployment and of its newest ReplicaSet (refusal.KeyOf).
 	Deployment, New types.UID
 	// Old maps the key of each other ReplicaSet of the Deployment to its spec.replicas.
 	Old map[types.UID]int
@@ -57,7 +57,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
 	}
-	r := &Rollout{Deployment: d.UID, New: refusal.KeyOf(d.Namespace, own), Old: map[types.UID]int{}, Deadline: defaultDeadline}
+	r := &Rollout{Deployment: refusal.KeyOf(d.Namespace, d.UID), New: refusal.KeyOf(d.Namespace, own), Old: map[types.UID]int{}, Deadline: defaultDeadline}
 	var newest *appsv1.ReplicaSet
 	for _, rs := range all {
 		if !metav1.IsControlledBy(rs, d) {
@@ -93,13 +93,12 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 // maxUnavailable is 0, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
-// Newest returns the highest revision of the ReplicaSets of each controller.
+// Newest returns the highest revision of the ReplicaSets of each controller, by its key (refusal.OwnerOf).
 func Newest(all []*appsv1.ReplicaSet) map[types.UID]int64 {
 	newest := map[types.UID]int64{}
 	for _, rs := range all {
-		if of := metav1.GetControllerOfNoCopy(rs); of != nil {
-			newest[of.UID] = max(newest[of.UID], revision(rs))
-		}
+		of := refusal.OwnerOf(rs)
+		newest[of] = max(newest[of], revision(rs))
 	}
 	return newest
 }

@@ -341,8 +341,8 @@ func (e *env) unauthorized(controller *devcluster.Component) {
 func (e *env) ready(controller *devcluster.Component) {
 	e.Helper()
 	for path, want := range map[string][]string{
-		"/healthz?verbose=true": {"[+]progress ok"},
-		"/readyz?verbose=true":  {"[+]caches ok", "[+]leader-election ok", "[+]progress ok"},
+		"/healthz?verbose=true": {"[+]ping ok"},
+		"/readyz?verbose=true":  {"[+]caches ok", "[+]leader-election ok"},
 	} {
 		response := must.Get(http.Get("http://" + controller.Health + path))(e)
 		body, err := io.ReadAll(response.Body)

@@ -168,7 +168,8 @@ func (h *Pods) Ended(uid types.UID, now time.Time) (batch, budget bool) {
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[uid]; ok {
 		budget = entry.admitted.budget
-		if entry.admitted.budget, entry.cycle, entry.byLoop, entry.assumed = false, now, false, false; entry.admitted.sent {
+		entry.admitted.budget, entry.admitted.node = false, ""
+		if entry.cycle, entry.byLoop, entry.assumed = now, false, false; entry.admitted.sent {
 			entry.admitted = admission{} // other room is there for the pod at once
 		}
 		clear(entry.budget)

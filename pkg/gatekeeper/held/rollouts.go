@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
@@ -44,8 +45,8 @@ type Reservation struct {
 	// Since is when the pod first waited for pods that were not terminating yet; zero if the pod never waited for such
 	// pods.
 	Since time.Time
-	// Deployment is the UID of the pod's Deployment, and ReplicaSet is its ReplicaSet's key (refusal.KeyOf); both are empty
-	// if the pod does not wait for a rollout.
+	// Deployment and ReplicaSet are the keys of the pod's Deployment and ReplicaSet (refusal.KeyOf); empty if the pod does
+	// not wait for a rollout.
 	Deployment, ReplicaSet types.UID
 }
 
@@ -93,21 +94,18 @@ func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
 	return now.Sub(first.(time.Time)) <= replicaSetLag
 }
 
-// byController is the name of the informer's index of ReplicaSets by the UID of their controller.
+// byController is the name of the informer's index of ReplicaSets by the key of their controller (refusal.OwnerOf).
 const byController = "poolpriority.dev/controller"
 
 func controllerIndex(obj any) ([]string, error) {
-	if owner := metav1.GetControllerOfNoCopy(obj.(*appsv1.ReplicaSet)); owner != nil {
-		return []string{string(owner.UID)}, nil
-	}
-	return nil, nil
+	return []string{string(refusal.OwnerOf(obj.(*appsv1.ReplicaSet)))}, nil
 }
 
 // Synced reports whether the informer of Deployments has synced.
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
 // NewRollouts starts an informer of Deployments that keeps only the needed fields. It uses the scheduler's own informer
-// of ReplicaSets. When a ReplicaSet changes, changed is called with the UID of the ReplicaSet's controller. If the
+// of ReplicaSets. When a ReplicaSet changes, changed is called with the key of the ReplicaSet's controller. If the
 // scheduler has no permission to list and watch Deployments, Rollouts finds no rollouts.
 func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
@@ -128,9 +126,7 @@ func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler inf
 	}
 	if _, err := replicaSets.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(_, obj any) {
-			if owner := metav1.GetControllerOf(obj.(*appsv1.ReplicaSet)); owner != nil {
-				changed(owner.UID)
-			}
+			changed(refusal.OwnerOf(obj.(*appsv1.ReplicaSet)))
 		},
 	}); err != nil {
 		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
@@ -166,7 +162,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	if err != nil || d.UID != deployment.UID {
 		return RolloutStatus{}
 	}
-	objs, err := r.replicaSets.ByIndex(byController, string(d.UID))
+	objs, err := r.replicaSets.ByIndex(byController, string(refusal.KeyOf(d.Namespace, d.UID)))
 	if err != nil {
 		return RolloutStatus{} // cannot happen, because the index exists
 	}
