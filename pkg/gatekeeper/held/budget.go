@@ -5,9 +5,7 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -44,27 +42,6 @@ func (h *Pods) WithinBudgets(pools pool.List, uses func() ([]aci.Use, []map[stri
 	}
 	h.reserveBudget(all, now)
 }
-
-// turn is the place of a held pod in the order of batches. The fields are copies.
-type turn struct {
-	entry    *heldPod // only the pointer is compared
-	pod      *v1.Pod
-	since    time.Time
-	priority int32
-	isRetry  bool // set in the order of batches, if the pod was admitted with Retry
-}
-
-func (h *Pods) turnOf(entry *heldPod) turn {
-	return turn{entry: entry, pod: entry.pod, since: h.Since(entry.pod, time.Time{}).Unschedulable, priority: corev1helpers.PodPriority(entry.pod)}
-}
-
-// inOrder compares pods by priority, and then by waiting time. Pods with Retry come after all others.
-func inOrder(a, b turn) int {
-	return cmp.Or(place[a.isRetry]-place[b.isRetry], cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
-}
-
-// place orders false before true.
-var place = map[bool]int{false: 0, true: 1}
 
 // budgeted is a pod that only the budgets of burst pools hold back.
 type budgeted struct {
