@@ -24,6 +24,7 @@ func TestStuckReconciler(t *testing.T) {
 			}), func(message string) { died = message })
 			_, _ = r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "node"}})
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			if died != tc.want {
 				t.Errorf("after %v: %q, want %q", tc.took, died, tc.want)
 			}
