@@ -20,6 +20,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1,
@@ -133,7 +134,7 @@ func Template(pod *corev1.Pod) string {
 	if owner == nil {
 		return ""
 	}
-	of := pod.Namespace + "/" + string(owner.UID)
+	of := string(refusal.KeyOf(pod.Namespace, owner.UID))
 	if owner.Kind == "ReplicaSet" || owner.Kind == "Job" {
 		return of // the template of a ReplicaSet or a Job does not change
 	}

@@ -409,10 +409,3 @@ func (b *Breaker) Starting(scope Scope, placed []types.UID, now time.Time) int {
 func (k *known) startsUntil(startWithin time.Duration) time.Time {
 	return k.Bound.Add(startLimit(startWithin))
 }
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}

@@ -126,7 +126,7 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 			*at = now // the previous leader's clock was ahead
 		}
 	}
-	b.newest = latest(latest(b.closed, b.probed), b.accepted)
+	b.newest = latest(b.closed, b.probed, b.accepted)
 	for _, f := range m.Failures[max(0, len(m.Failures)-maxFailures):] {
 		if f.UID != "" && !f.At.After(now.Add(b.rules.Evidence)) {
 			b.failures[f.UID] = f
@@ -180,3 +180,6 @@ func (b *Breaker) SeeAll(pods []Pod, now time.Time, heard func(Pod, Change)) {
 	}
 	maps.DeleteFunc(b.counted, func(uid types.UID, _ bool) bool { return !there[uid] })
 }
+
+// latest returns the latest of the times.
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -95,7 +95,7 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 	if growing || req.NoRoomSince.IsZero() || IsExpendable(req.Pod) {
 		return time.Time{}, changed
 	}
-	return nodegroups.Latest(nodegroups.Latest(clock, req.NoRoomSince), nodegroups.Latest(req.IgnoredUntil, r.SeenFrom(req.Pod))), changed
+	return nodegroups.Latest(clock, req.NoRoomSince, req.IgnoredUntil, r.SeenFrom(req.Pod)), changed
 }
 
 // creditEnds returns when the pod has no credit left; zero while its credit does not run, because it does not want room.
@@ -107,7 +107,7 @@ func (r *Rule) creditEnds(req *Request, a *Assessment, view *nodegroups.View, no
 	if req.NoRoomSince.IsZero() {
 		return time.Time{}
 	}
-	wants := nodegroups.Latest(req.NoRoomSince, nodegroups.Latest(req.IgnoredUntil, r.SeenFrom(req.Pod))).Add(-req.Inherited)
+	wants := nodegroups.Latest(req.NoRoomSince, req.IgnoredUntil, r.SeenFrom(req.Pod)).Add(-req.Inherited)
 	var start, began time.Time
 	lasts := time.Duration(0)
 	for i := range a.applicable {

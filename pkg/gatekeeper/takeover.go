@@ -70,7 +70,6 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if last != nil {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		g.returns.Store(&returns{pauses: last.Memory.Returns})
-		g.held.RestoreDeleted(last.Memory.Heirs.Deleted, now)
 		if last.View != nil {
 			g.declines.Restore(last.View.Declines)
 		}
@@ -79,6 +78,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 				g.held.Restore(pod.UID, last.Memory.Unschedulable[pod.UID], last.Memory.Ignored[pod.UID], last.Memory.Heirs.Inherited[pod.UID])
 			}
 		}
+		g.held.RestoreDeleted(last.Memory.Heirs.Deleted, now)
 	}
 	g.held.Trust(now)
 	g.loop.takenOver = true

@@ -328,13 +328,8 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Latest returns the later of two times.
-func Latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+// Latest returns the latest of the times, of which there must be at least one.
+func Latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // Source derives the status of one pool.
 type Source interface {

@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"pkg/compat/dryrun":                     {},
 	"pkg/compat/gating":                     {},
 	"pkg/compat/outoftree":                  {},
-	"pkg/alike":                             {"pkg/aci", "pkg/compat", "pkg/pool"},
+	"pkg/alike":                             {"pkg/aci", "pkg/compat", "pkg/pool", "pkg/refusal"},
 	"pkg/version":                           {"pkg/compat"},
 	"pkg/capacitybuffer":                    {},
 	"pkg/lease":                             {},

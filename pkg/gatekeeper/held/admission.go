@@ -22,7 +22,7 @@ const (
 	Trial             // the gate has opened for a few pods only
 	Budget            // the budgets of a burst pool have room for the pod
 	// The reasons from here on outlast the gate.
-	Room        // a node may have room; the snapshot of the last cycle may have been too old to show it
+	NodeHasRoom // a node may have room; the snapshot of the last cycle may have been too old to show it
 	PodChanged  // the pod has changed
 	Started     // the scheduler has started, and can find why the pod waits
 	NoCondition // autoscalers ignore the pod
@@ -30,7 +30,7 @@ const (
 
 // outlastsGate reports whether a pod stays admitted if it is held again. Of the other reasons, only Retry stays if the
 // pod's gates close.
-func (r Reason) outlastsGate() bool { return r >= Room }
+func (r Reason) outlastsGate() bool { return r >= NodeHasRoom }
 
 // admission is how a held pod gets, or last got, a cycle.
 type admission struct {

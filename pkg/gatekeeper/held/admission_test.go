@@ -192,7 +192,7 @@ func TestEnqueuedPodChanges(t *testing.T) {
 			want := tc.want
 			if always {
 				want = tc.always
-				h.admit(p, Room, now)
+				h.admit(p, NodeHasRoom, now)
 			}
 			tc.meanwhile(h, p)
 			if got := h.batch(now); got != want {
@@ -246,7 +246,7 @@ func TestSpares(t *testing.T) {
 	if got := strings.Fields(h.batch(now)); len(got) != 22 {
 		t.Errorf("the batch has %v", got)
 	}
-	h.admit(pod("p00"), Room, now) // its budget stays reserved
+	h.admit(pod("p00"), NodeHasRoom, now) // its budget stays reserved
 	for i := range 5 {
 		if _, budget := h.Ended(pod(fmt.Sprintf("p%02d", i)).UID, now); !budget {
 			t.Errorf("no budget was reserved for pod %d", i)

@@ -108,7 +108,7 @@ func TestOverdue(t *testing.T) {
 	untried(retryHeld-1, "", retryHeld)
 	untried(retryHeld, "default/old", retryHeld+time.Minute)
 	untried(retryHeld+time.Minute, "default/urgent", retryHeld+2*time.Minute)
-	h.admit(pod("urgent"), Room, now)
+	h.admit(pod("urgent"), NodeHasRoom, now)
 	if queue, _ := h.Queue(now); queue[0].Pod.Name != "old" {
 		t.Errorf("the first in the scheduler's order is %s", queue[0].Pod.Name)
 	}

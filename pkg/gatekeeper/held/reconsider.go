@@ -209,7 +209,7 @@ func (l *Result) one(entry *heldPod, c *Candidate) {
 	if due := entry.cycle.Add(retryStale); entry.stale && l.now.Before(due) {
 		l.Next = nodegroups.Earliest(l.Next, due)
 	} else if entry.stale {
-		entry.stale, to.reason = false, Room
+		entry.stale, to.reason = false, NodeHasRoom
 	}
 	if to.reason != none {
 		l.held.admitLocked(entry, to)

@@ -155,7 +155,7 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted i
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range waiting {
-		if s, ok := chosen[w.uid]; ok && h.pods[w.uid] == w.entry && w.entry.byLoop && h.admitLocked(w.entry, admission{reason: Room, at: now, node: s.Node.Name}) {
+		if s, ok := chosen[w.uid]; ok && h.pods[w.uid] == w.entry && w.entry.byLoop && h.admitLocked(w.entry, admission{reason: NodeHasRoom, at: now, node: s.Node.Name}) {
 			admitted++
 		}
 	}

@@ -32,7 +32,7 @@ func (r *Room) Deleted(pod *v1.Pod, seen, now time.Time) {
 		return
 	}
 	w := r.sinceLocked(c.pod, now)
-	waited := max(0, now.Sub(nodegroups.Latest(nodegroups.Latest(w.NoRoom, w.Ignored), seen))) + w.Inherited
+	waited := max(0, now.Sub(nodegroups.Latest(w.NoRoom, w.Ignored, seen))) + w.Inherited
 	if !w.NoRoom.IsZero() && waited > 0 {
 		r.deleted[key] = append(r.deleted[key], published.Deleted{At: now, Waited: waited})
 		r.numDeleted++
@@ -85,7 +85,7 @@ func (r *Room) Heirs(now time.Time) published.Heirs {
 }
 
 // RestoreDeleted adds the deleted pods that Heirs of the last leader returned. Pods that this process has tried before
-// continue their waiting, too. Restore restores what pods have inherited, and must be called afterwards.
+// continue their waiting, too, unless Restore, which must be called before, has restored what they have inherited.
 func (r *Room) RestoreDeleted(all map[string][]published.Deleted, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

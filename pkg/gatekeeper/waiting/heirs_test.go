@@ -9,6 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/alike"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // TestHeirs: a new pod continues the waiting of one that was deleted while it waited, also under the next leader.
@@ -64,7 +67,9 @@ func TestHeirs(t *testing.T) {
 	}
 	heir := of("the heir", "a")
 	third := New()
+	wait(third, heir, now)
 	third.Restore(heir.UID, time.Time{}, time.Time{}, next.Heirs(now).Inherited[heir.UID])
+	third.RestoreDeleted(map[string][]published.Deleted{alike.Heir(heir): {{At: now, Waited: time.Hour}}}, now) // for another heir
 	if next.Since(of("older", "a"), now).Inherited != 0 || third.Since(heir, now).Inherited != 3*time.Minute {
 		t.Error("an older pod inherits, or the next leader does not know what the heir has inherited")
 	}

@@ -216,9 +216,7 @@ func (r *Room) Restore(uid types.UID, since, ignored time.Time, inherited time.D
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.clocks[uid]
-	if inherited > 0 {
-		c.inherited = inherited
-	}
+	c.inherited = max(c.inherited, inherited)
 	if !since.IsZero() {
 		if c.since = since; c.tried.IsZero() { // the pod has only lacked resources
 			c.noRoom = time.Time{}
