@@ -11,7 +11,7 @@ cd "${1:-.}"
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
 install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/crds/podgroup/podgroup-crd.yaml
 # The chart's roles are those of the manifests.
-for name in serviceaccount scheduler scheduler-volumes controller write; do
+for name in serviceaccount scheduler scheduler-volumes events controller write; do
   install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
 for name in karpenter return coscheduling viewer override; do

@@ -15,11 +15,9 @@ type Use struct {
 	Memory   int64 `json:"memory,omitempty"`
 }
 
-const (
-	// aciMilliCPU and aciMemory are the CPU and memory that a container without requests gets on Azure Container
-	// Instances. Azure bills them. Source: azure-aci v1.6.4, getContainers.
-	aciMilliCPU, aciMemory = 1000, 1_500_000_000
-)
+// aciMilliCPU and aciMemory are the CPU and memory that a container without requests gets on Azure Container Instances.
+// Azure bills them. Source: azure-aci v1.6.4, getContainers.
+const aciMilliCPU, aciMemory = 1000, 1_500_000_000
 
 // UseOf returns how much of a burst pool's budget the pod uses. This is what the provider bills for the pod. onACI is
 // set if the provider is Azure Container Instances. A pod that has ended uses nothing, but a pod that has not started
@@ -33,12 +31,9 @@ func UseOf(pod *corev1.Pod, onACI bool) Use {
 	return use
 }
 
-// IsShared reports whether the pod uses the budget that all namespaces share, beside the budget of its namespace. The
-// gate cannot keep a DaemonSet's pod of another scheduler off a node. Such a pod therefore uses only the budget of its
-// own namespace. A pod of the given scheduler, which passes the gate, always uses both.
-func IsShared(pod *corev1.Pod, scheduler string) bool {
-	return pod.Spec.SchedulerName == scheduler || !ownedByDaemonSet(pod)
-}
+// IsShared reports whether the pod uses the budget that all namespaces share, beside the budget of its namespace. A pod
+// of another scheduler passed no gate, so that it uses only the budget of its own namespace.
+func IsShared(pod *corev1.Pod, scheduler string) bool { return pod.Spec.SchedulerName == scheduler }
 
 // Billed returns what the provider bills for the pod: its requests, as Kubernetes counts them. Azure Container
 // Instances ignores overhead and pod-level requests. If a container was resized, the larger of its new requests and

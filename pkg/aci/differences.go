@@ -1,6 +1,7 @@
 package aci
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,12 +19,7 @@ var ignored = []struct {
 	used func(*corev1.Pod) bool
 }{
 	{"subPath: the whole volume is mounted", anyContainer(func(c *corev1.Container) bool {
-		for i := range c.VolumeMounts {
-			if c.VolumeMounts[i].SubPath != "" || c.VolumeMounts[i].SubPathExpr != "" {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.SubPath != "" || m.SubPathExpr != "" })
 	})},
 	{"the items of ConfigMap and Secret volumes: all keys are mounted under their own names", anyVolume(func(v *corev1.Volume) bool {
 		return v.ConfigMap != nil && len(v.ConfigMap.Items) > 0 || v.Secret != nil && len(v.Secret.Items) > 0
@@ -31,17 +27,12 @@ var ignored = []struct {
 	{"the medium and the sizeLimit of emptyDir volumes", anyVolume(func(v *corev1.Volume) bool {
 		return v.EmptyDir != nil && (v.EmptyDir.Medium != corev1.StorageMediumDefault || v.EmptyDir.SizeLimit != nil)
 	})},
-	{"ServiceAccount tokens in projected volumes, as workload identity uses them", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool {
+	{"ServiceAccount tokens in projected volumes, as workload identity uses them", anyVolume(hasProjected(func(s corev1.VolumeProjection) bool {
 		return s.ServiceAccountToken != nil
 	}))},
-	{"downwardAPI sources in projected volumes", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool { return s.DownwardAPI != nil }))},
+	{"downwardAPI sources in projected volumes", anyVolume(hasProjected(func(s corev1.VolumeProjection) bool { return s.DownwardAPI != nil }))},
 	{"the values of environment variables from resourceFieldRef", anyContainer(func(c *corev1.Container) bool {
-		for i := range c.Env {
-			if from := c.Env[i].ValueFrom; from != nil && from.ResourceFieldRef != nil {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.ResourceFieldRef != nil })
 	})},
 	{"the users, groups, sysctls and added capabilities of its securityContext", func(p *corev1.Pod) bool {
 		s := p.Spec.SecurityContext
@@ -56,17 +47,9 @@ var inContainerContext = anyContainer(func(c *corev1.Container) bool {
 
 // hasProjected returns a function that reports whether a source of a projected volume matches. It skips the volume with
 // the ServiceAccount token that the API server adds.
-func hasProjected(match func(*corev1.VolumeProjection) bool) func(*corev1.Volume) bool {
+func hasProjected(match func(corev1.VolumeProjection) bool) func(*corev1.Volume) bool {
 	return func(v *corev1.Volume) bool {
-		if v.Projected == nil || strings.HasPrefix(v.Name, tokenVolume) {
-			return false
-		}
-		for i := range v.Projected.Sources {
-			if match(&v.Projected.Sources[i]) {
-				return true
-			}
-		}
-		return false
+		return v.Projected != nil && !strings.HasPrefix(v.Name, tokenVolume) && slices.ContainsFunc(v.Projected.Sources, match)
 	}
 }
 

@@ -18,18 +18,24 @@ func isWindows(p *corev1.Pod) bool {
 	return (p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows) || p.Spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows)
 }
 
-func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
-	return func(p *corev1.Pod) bool {
-		for i := range p.Spec.Volumes {
-			if match(&p.Spec.Volumes[i]) {
-				return true
-			}
+// anyOf reports whether any element of the list matches. Unlike slices.ContainsFunc, it copies no element.
+func anyOf[T any](list []T, match func(*T) bool) bool {
+	for i := range list {
+		if match(&list[i]) {
+			return true
 		}
-		return false
 	}
+	return false
+}
+
+func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return anyOf(p.Spec.Volumes, match) }
 }
 
 func isPVC(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// HasPVC reports whether a volume of the pod is a PersistentVolumeClaim, which may be made for the pod (ephemeral).
+func HasPVC(pod *corev1.Pod) bool { return anyOf(pod.Spec.Volumes, isPVC) }
 
 // isUnknownVolume reports whether the volume has a type that no virtual node on Azure Container Instances supports. It
 // returns false for a type that has its own row in features.
@@ -40,26 +46,13 @@ func isUnknownVolume(v *corev1.Volume) bool {
 }
 
 func anyContainer(match func(*corev1.Container) bool) func(*corev1.Pod) bool {
-	inInit := anyInitContainer(match)
 	return func(p *corev1.Pod) bool {
-		for i := range p.Spec.Containers {
-			if match(&p.Spec.Containers[i]) {
-				return true
-			}
-		}
-		return inInit(p)
+		return anyOf(p.Spec.Containers, match) || anyOf(p.Spec.InitContainers, match)
 	}
 }
 
 func anyInitContainer(match func(*corev1.Container) bool) func(*corev1.Pod) bool {
-	return func(p *corev1.Pod) bool {
-		for i := range p.Spec.InitContainers {
-			if match(&p.Spec.InitContainers[i]) {
-				return true
-			}
-		}
-		return false
-	}
+	return func(p *corev1.Pod) bool { return anyOf(p.Spec.InitContainers, match) }
 }
 
 func isSidecar(c *corev1.Container) bool {
@@ -98,12 +91,9 @@ func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 // hasLateField reports whether an environment variable comes from the pod's status. The ACI connector sets environment
 // variables only once, when it creates the container group.
 func hasLateField(c *corev1.Container) bool {
-	for i := range c.Env {
-		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil && strings.HasPrefix(from.FieldRef.FieldPath, "status.") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+		return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && strings.HasPrefix(e.ValueFrom.FieldRef.FieldPath, "status.")
+	})
 }
 
 // requests returns a function that reports whether a pod requests a resource whose name matches.

@@ -6,12 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-const (
-	// The ACI connector rounds CPU requests down to a multiple of cpuStep, which is in thousandths of a CPU. It rounds
-	// memory requests and memory limits down to a multiple of memoryStep, which is in bytes. The smallest request is
-	// one step.
-	cpuStep, memoryStep = 10, 100_000_000
-)
+// The ACI connector rounds CPU requests down to a multiple of cpuStep, which is in thousandths of a CPU. It rounds memory
+// requests and memory limits down to a multiple of memoryStep, which is in bytes. The smallest request is one step.
+const cpuStep, memoryStep = 10, 100_000_000
 
 // TooLarge describes the first resource of which the pod needs more than largest. largest is the size of the largest
 // pod that the provider runs. If the pod is not too large, TooLarge returns "".
@@ -68,30 +65,22 @@ func fractionalCPU(p *corev1.Pod) bool {
 // unusualLimits reports whether the limits must be checked. Most limits need no check, because they equal the
 // container's requests, and the CPU limit is a multiple of cpuStep.
 func unusualLimits(p *corev1.Pod) bool {
-	for i := range p.Spec.Containers {
-		r := &p.Spec.Containers[i].Resources
+	return anyOf(p.Spec.Containers, func(c *corev1.Container) bool {
 		for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			limit, ok := r.Limits[name]
-			if !ok {
-				continue
-			}
-			if request, ok := r.Requests[name]; !ok || limit.Cmp(request) != 0 || name == corev1.ResourceCPU && limit.MilliValue()%cpuStep != 0 {
+			limit, limited := c.Resources.Limits[name]
+			request, found := c.Resources.Requests[name]
+			if limited && (!found || limit.Cmp(request) != 0 || name == corev1.ResourceCPU && limit.MilliValue()%cpuStep != 0) {
 				return true
 			}
 		}
-	}
-	return false
+		return false
+	})
 }
 
 // anyLimit reports whether match returns true for the limits of any container. match gets the CPU limit in thousandths
 // and the memory limit in bytes; 0 means no limit.
 func anyLimit(p *corev1.Pod, match func(cpu, memory int64) bool) bool {
-	for i := range p.Spec.Containers {
-		limits := p.Spec.Containers[i].Resources.Limits
-		cpu, memory := limits[corev1.ResourceCPU], limits[corev1.ResourceMemory]
-		if match(cpu.MilliValue(), memory.Value()) {
-			return true
-		}
-	}
-	return false
+	return anyOf(p.Spec.Containers, func(c *corev1.Container) bool {
+		return match(c.Resources.Limits.Cpu().MilliValue(), c.Resources.Limits.Memory().Value())
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,23 +49,12 @@ func HasProvisioningRequest(pod *corev1.Pod) bool {
 // resource claims, on a gang or on a ProvisioningRequest, the key is empty.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any) string {
 	s := &pod.Spec
-	if InGang(pod) || HasProvisioningRequest(pod) || len(s.ResourceClaims) > 0 {
+	if spread, near := TopologyKeys(pod); len(spread)+len(near) > 0 || InGang(pod) || HasProvisioningRequest(pod) || len(s.ResourceClaims) > 0 || aci.HasPVC(pod) {
 		return ""
-	}
-	for i := range s.Volumes {
-		if s.Volumes[i].PersistentVolumeClaim != nil || s.Volumes[i].Ephemeral != nil {
-			return ""
-		}
-	}
-	for i := range s.TopologySpreadConstraints {
-		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
-			return ""
-		}
 	}
 	var nodeAffinity *corev1.NodeAffinity
 	if a := s.Affinity; a != nil {
-		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
-			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+		if a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
 			return ""
 		}
 		nodeAffinity = a.NodeAffinity
@@ -152,12 +142,9 @@ func Heir(pod *corev1.Pod) string {
 // containersOf returns a hash of the pod's containers. It leaves out VolumeMounts and Env, because they may differ between
 // pods of one template. For example, the volume of the ServiceAccount token has a random name.
 func containersOf(pod *corev1.Pod) string {
-	var containers []corev1.Container
-	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, c := range all {
-			c.VolumeMounts, c.Env = nil, nil
-			containers = append(containers, c)
-		}
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	for i := range containers {
+		containers[i].VolumeMounts, containers[i].Env = nil, nil
 	}
 	return encode(containers)
 }

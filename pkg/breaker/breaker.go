@@ -6,6 +6,7 @@ package breaker
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,8 @@ type Rules struct {
 	// refused pod of the owner. Forget is long because a Job never forgets a failed pod. If Forget were an hour, a long
 	// Job would exceed its backoffLimit.
 	Trust, Forget time.Duration
+	// Creates is how many creates the Breaker remembers.
+	Creates int
 }
 
 // ban returns how long a template is ineligible after one of its pods was refused.
@@ -84,6 +87,9 @@ type Pod struct {
 	TemplateKey string
 	// CountsFailures is the result of the function CountsFailures for the pod.
 	CountsFailures bool
+	// Foreign is set if another scheduler bound the pod. Its lateness and its refusals with unknown codes count for nobody.
+	// PodOf does not set it.
+	Foreign bool
 	// MilliCPU is the CPU that the provider bills for the pod now, in thousandths. PodOf does not set it.
 	MilliCPU int64
 	// Billed is what the provider bills for the pod while it runs, without the namespace. PodOf does not set it.
@@ -96,7 +102,7 @@ type Pod struct {
 	Refusal *refusal.Refusal
 }
 
-// PodOf returns the fields of the pod that a Breaker uses, as of now, except for MilliCPU and Billed.
+// PodOf returns the fields of the pod that a Breaker uses, as of now, except for Foreign, MilliCPU and Billed.
 func PodOf(pod *corev1.Pod, now time.Time) Pod {
 	p := Pod{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod, now),
@@ -113,15 +119,6 @@ func PodOf(pod *corev1.Pod, now time.Time) Pod {
 // mayStart reports whether the pod may still start, as refusal.MayStart does.
 func (p *Pod) mayStart() bool { return !p.Started && !p.Ending && p.Refusal == nil }
 
-// startLimit returns how long a pod counts as starting in a pool with this startWithin. If startWithin is 0,
-// defaultStart applies.
-func startLimit(startWithin time.Duration) time.Duration {
-	if startWithin == 0 {
-		return defaultStart
-	}
-	return startWithin
-}
-
 // Status is the state of a burst pool as its Breaker reports it. Callers must not change a Status.
 type Status struct {
 	State State `json:"state,omitempty"`
@@ -137,12 +134,14 @@ type Status struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Failed  int    `json:"failed,omitempty"`
-	// Starting counts the pods on the pool's nodes that may still start.
-	Starting int `json:"starting,omitempty"`
+	// Tests are the pods that test the provider, if the pool is not Open.
+	Tests Tests `json:"tests,omitempty"`
 	// Templates has the templates that are ineligible because of a pod error, by the key that alike.Template returns.
 	Templates map[string]Template `json:"templates,omitempty"`
 	// Closings has the pods for which the pool is closed although it may be Open.
 	Closings []Closing `json:"closings,omitempty"`
+	// Creates are the last pods that were bound to the pool's nodes.
+	Creates Creates `json:"creates,omitempty"`
 	// Pacing is the pacing of all owners, or nil if there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`
 	// Next is when the status next changes without an event; zero if it changes only with an event.
@@ -178,6 +177,7 @@ type Breaker struct {
 	evictions map[types.UID]evictions // by owner
 	templates map[string]Template
 	closings  map[Scope]Closing
+	creates   Creates
 	ran       [2]Scope // the largest amounts of pods that ran since ranSince, and in the ranPeriod before
 	ranSince  time.Time
 
@@ -252,7 +252,9 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 	k, seen := b.pods[pod.UID]
 	if !seen {
 		k = &known{seen: now, slowness: b.slow[pod.Owner].Times}
-		k.within = refusal.TimeToStart(b.rules.StartWithin, k.slowness)
+		if !pod.Foreign {
+			k.within = refusal.TimeToStart(b.rules.StartWithin, k.slowness)
+		}
 		if b.counted[pod.UID] {
 			delete(b.counted, pod.UID)
 			k.late = pod.Refusal == nil
@@ -262,6 +264,7 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 			b.countRefused(&pod)
 		}
 		b.pods[pod.UID] = k
+		b.created(Create{pod.UID, pod.Namespace, pod.Bound}, now)
 	}
 	change := Change{StatusChanged: !seen || pod.Ending != k.Ending}
 	if seen { // users can change the annotation later, and a started pod stays started while its container group is repaired
@@ -270,11 +273,9 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 	}
 	started := pod.Started && !k.Started
 	if seen {
-		before := k.Pod
-		b.measure(&before, &pod)
-	} else {
-		b.measure(nil, &pod)
+		b.measure(&k.Pod, -1)
 	}
+	b.measure(&pod, 1)
 	k.Pod = pod
 	if pod.Refusal == nil {
 		k.refused = time.Time{}
@@ -357,6 +358,9 @@ func (b *Breaker) ban(p *Pod, at time.Time) {
 // of the pods that run now. If the provider has no capacity for a pod that is larger than all that ran, failed closes
 // the pool only for pods of this size.
 func (b *Breaker) failed(p *Pod, at time.Time) {
+	if p.Foreign && p.Refusal.Cause == refusal.Unknown {
+		return
+	}
 	f := Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at}
 	if p.Refusal.OfCapacity() && b.isLargest(p) {
 		if p.Bound.After(b.closings[p.Billed].Newest) { // the pause doubles only for pods that were bound after the last closing
@@ -379,7 +383,7 @@ func (b *Breaker) fail(f Failure) {
 func (b *Breaker) Gone(uid types.UID) bool {
 	k, seen := b.pods[uid]
 	if seen {
-		b.measure(&k.Pod, nil)
+		b.measure(&k.Pod, -1)
 	}
 	delete(b.pods, uid)
 	delete(b.waiting, uid)
@@ -387,25 +391,69 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting returns the number of pods of the scope that have not started at the time now, but are expected to start. It
-// counts recently bound pods on the pool's nodes. It also counts the pods in placed (assumed pods of the scope, by UID)
-// whose binding the informer has not delivered yet.
-func (b *Breaker) Starting(scope Scope, placed []types.UID, now time.Time) int {
-	n := 0
-	for _, k := range b.waiting {
-		if scope.Selects(k.scope()) && now.Before(k.startsUntil(b.rules.StartWithin)) {
-			n++
-		}
-	}
-	for _, uid := range placed {
-		if _, known := b.pods[uid]; !known {
-			n++
-		}
-	}
-	return n
+// testAlone is how long a test pod keeps others from testing. maxTests bounds the test pods at a time.
+const (
+	testAlone = 3 * time.Minute
+	maxTests  = 3
+)
+
+// Test is a pod that tests the provider of a half-open pool, and has not started.
+type Test struct {
+	Namespace string `json:"namespace"`
+	// Until is when a pod of another namespace may test the provider, too.
+	Until time.Time `json:"until"`
 }
 
-// startsUntil returns the time until which the pod counts as starting.
+// Tests are the pods that test the provider at the same time.
+type Tests []Test
+
+// Busy reports whether a further pod of the namespace must not test the provider at the time now. A test pod that does
+// not start may have a cause of its own, so that after a while the next test is of another namespace. until is when
+// this may end without an event; zero if it may not.
+func (t Tests) Busy(namespace string, now time.Time) (until time.Time, busy bool) {
+	for i := range t {
+		if t[i].Namespace == namespace {
+			return time.Time{}, true
+		}
+		until = latest(until, t[i].Until)
+	}
+	if len(t) >= maxTests {
+		return time.Time{}, true
+	}
+	return until, now.Before(until)
+}
+
+// Tests returns the pods of the scope that have not started at the time now, but are expected to start. It leaves out
+// pods that were bound before the pool closed for the scope, and pods of other schedulers, which passed no gate. placed
+// has the namespaces of assumed pods of the scope, by UID, whose binding the informer may not have delivered yet.
+func (b *Breaker) Tests(scope Scope, placed map[types.UID]string, now time.Time) Tests {
+	var tests Tests
+	closed := b.closed
+	if scope != (Scope{}) {
+		closed = b.closings[scope].Newest
+	}
+	for _, k := range b.waiting {
+		if scope.Selects(k.scope()) && now.Before(k.startsUntil(b.rules.StartWithin)) && !k.Foreign && k.Bound.After(closed) {
+			tests = append(tests, Test{k.Namespace, k.seen.Add(testAlone)})
+		}
+	}
+	for uid, namespace := range placed {
+		if _, known := b.pods[uid]; !known {
+			tests = append(tests, Test{namespace, now.Add(testAlone)})
+		}
+	}
+	// A map has no order, but the published status must not change without an event.
+	slices.SortFunc(tests, func(x, y Test) int { return cmp.Or(x.Until.Compare(y.Until), cmp.Compare(x.Namespace, y.Namespace)) })
+	seen := map[string]bool{} // the pods of one namespace keep no more than one place
+	tests = slices.DeleteFunc(tests, func(t Test) bool {
+		again := seen[t.Namespace]
+		seen[t.Namespace] = true
+		return again
+	})
+	return tests[:min(len(tests), maxTests)]
+}
+
+// startsUntil returns the time until which the pod counts as starting. If startWithin is 0, defaultStart applies.
 func (k *known) startsUntil(startWithin time.Duration) time.Time {
-	return k.Bound.Add(startLimit(startWithin))
+	return k.Bound.Add(cmp.Or(startWithin, defaultStart))
 }

@@ -121,8 +121,8 @@ func TestBackOff(t *testing.T) {
 		s.at(at).is(HalfOpen)
 		at += 20 * time.Second
 		probe := s.at(at).bound(fmt.Sprint("ns/web/", i))
-		if j := s.is(HalfOpen); j.Starting != 1 {
-			t.Errorf("%d pods are starting, want the probe", j.Starting)
+		if j := s.is(HalfOpen); len(j.Tests) != 1 {
+			t.Errorf("%v are testing, want the probe", j.Tests)
 		}
 		s.refuse(probe, refusal.PoolError)
 		s.is(Refusing)
@@ -154,8 +154,8 @@ func TestHalfOpen(t *testing.T) {
 	t.Run("refused for what it is", func(t *testing.T) {
 		s, probe := probing(t)
 		s.refuse(probe, refusal.PodError)
-		if j := s.is(HalfOpen); j.Starting != 0 {
-			t.Errorf("%d are starting", j.Starting)
+		if j := s.is(HalfOpen); len(j.Tests) != 0 {
+			t.Errorf("%v are testing", j.Tests)
 		}
 	})
 	t.Run("refused with a code that is not known", func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestHalfOpen(t *testing.T) {
 		if !s.Gone(probe.UID) {
 			t.Error("it is not said that this changes anything")
 		}
-		if j := s.is(HalfOpen); j.Starting != 0 {
-			t.Errorf("%d are starting", j.Starting)
+		if j := s.is(HalfOpen); len(j.Tests) != 0 {
+			t.Errorf("%v are testing", j.Tests)
 		}
 	})
 	t.Run("late", func(t *testing.T) {
@@ -239,13 +239,16 @@ func TestOneImageDoesNotClose(t *testing.T) {
 	s.at(time.Hour).is(Open)
 }
 
-// TestLargeImages: each time that pods of an owner are late, its next pods have twice the time, until a pod starts in
-// time again.
+// TestLargeImages: each time that pods of an owner are late, they are evicted together, and its next pods have twice the
+// time, until a pod starts in time again.
 func TestLargeImages(t *testing.T) {
 	s := newScript(t)
 	s.bound("ns/big/1")
 	s.bound("ns/big/2")
-	s.at(15 * time.Minute).is(Open)
+	s.at(15 * time.Minute)
+	if lost := s.Lost(s.now); len(lost) != 2 {
+		t.Errorf("%d pods are to be evicted, want both", len(lost))
+	}
 	s.Gone("ns/big/1")
 	s.Gone("ns/big/2")
 	within := func(name string) time.Duration {
@@ -324,8 +327,8 @@ func TestRestoreNonsense(t *testing.T) {
 	}
 	s = newScript(t)
 	later := begin.Add(1000 * time.Hour)
-	s.Restore(Memory{Closings: []Closing{{Until: later}, {Scope: Scope{Namespace: "a"}, Until: later, Newest: later, Times: 1000, Starting: 7}}, Ran: Scope{MilliCPU: -1}}, begin)
-	if c := s.is(Open).Closings; len(c) != 1 || !c[0].Until.Equal(begin.Add(10*time.Minute)) || !c[0].Newest.Equal(begin) || c[0].Times != 30 || c[0].Starting != 0 || s.ran != [2]Scope{} {
+	s.Restore(Memory{Closings: []Closing{{Until: later}, {Scope: Scope{Namespace: "a"}, Until: later, Newest: later, Times: 1000}}, Ran: Scope{MilliCPU: -1}}, begin)
+	if c := s.is(Open).Closings; len(c) != 1 || !c[0].Until.Equal(begin.Add(10*time.Minute)) || !c[0].Newest.Equal(begin) || c[0].Times != 30 || c[0].Tests != nil || s.ran != [2]Scope{} {
 		t.Errorf("the closings are %+v", c)
 	}
 	s = newScript(t)
@@ -380,19 +383,20 @@ func TestLatenessIsHandedOn(t *testing.T) {
 	}
 }
 
-// TestStarting checks which pods count as starting while a pool is half-open.
+// TestStarting checks which pods count as tests until they start.
 func TestStarting(t *testing.T) {
 	s := newScript(t)
 	is := func(what string, want int, placed ...types.UID) {
 		t.Helper()
-		if got := s.Starting(Scope{Namespace: "ns"}, placed, s.now); got != want {
-			t.Errorf("%s: %d may start, want %d", what, got, want)
+		if got := s.Tests(Scope{Namespace: "ns"}, byUID(placed), s.now); len(got) != want {
+			t.Errorf("%s: %v may start, want %d", what, got, want)
 		}
 	}
 	a := s.bound("ns/web/1")
 	is("one that was bound", 1)
 	is("one that was bound, and was placed before", 1, "ns/web/1")
-	is("one more that was placed", 2, "ns/web/1", "ns/web/2")
+	is("one more that was placed keeps no further place", 1, "ns/web/1", "ns/web/2")
+	is("one more of another namespace", 2, "ns/web/1", "other/web/2")
 	s.at(15*time.Minute - time.Second)
 	is("a moment before it is too late", 1)
 	s.at(15 * time.Minute)
@@ -420,6 +424,68 @@ func TestStarting(t *testing.T) {
 	s.bound("ns/web/1")
 	s.at(14 * time.Minute)
 	is("where no pod is late, one of 14 minutes", 1)
+}
+
+// byUID returns the namespaces of pods that are placed.
+func byUID(placed []types.UID) map[types.UID]string {
+	namespaces := map[types.UID]string{}
+	for _, uid := range placed {
+		namespaces[uid], _, _ = strings.Cut(string(uid), "/")
+	}
+	return namespaces
+}
+
+// TestTests checks which pods test a half-open pool, and who may be the next test.
+func TestTests(t *testing.T) {
+	s := newScript(t)
+	s.bound("ns/web/before")
+	s.at(time.Second)
+	s.refuse(s.bound("ns/web/a"), refusal.PoolError)
+	s.refuse(s.bound("ns/web/b"), refusal.PoolError)
+	s.is(Refusing)
+	s.at(time.Minute + time.Second).is(HalfOpen)
+	s.at(2 * time.Minute)
+	is := func(what string, want int, busy string, placed ...types.UID) {
+		t.Helper()
+		tests, got := s.Tests(Scope{}, byUID(placed), s.now), ""
+		for _, namespace := range []string{"ns", "a", "b", "c"} {
+			if _, is := tests.Busy(namespace, s.now); is {
+				got += namespace
+			}
+		}
+		if len(tests) != want || got != busy {
+			t.Errorf("%s: %v test, and %s must not; want %d, and %s", what, tests, got, want, busy)
+		}
+	}
+	is("one that was bound before the pool refused", 0, "")
+	first := s.bound("ns/web/1")
+	is("one that was bound", 1, "nsabc")
+	is("one that was bound, and was placed before", 1, "nsabc", "ns/web/1")
+	s.at(5*time.Minute - time.Second)
+	is("a moment before it has had three minutes", 1, "nsabc")
+	s.at(5 * time.Minute)
+	is("after three minutes", 1, "ns")
+	is("one of another namespace that was placed", 2, "nsabc", "a/web/1")
+	s.bound("a/web/1")
+	s.at(8 * time.Minute)
+	is("both have had three minutes", 2, "nsa")
+	s.bound("b/web/1")
+	s.at(11 * time.Minute)
+	is("three are as many as there may be", 3, "nsabc")
+	foreign := s.bound("c/daemon/1")
+	foreign.Foreign = true
+	s.Gone(foreign.UID)
+	s.See(foreign, s.now)
+	s.Gone("b/web/1")
+	is("a pod of another scheduler is no test", 2, "nsa")
+	s.hand()
+	is("the next leader counts them from when it sees them, and no pod of before", 2, "nsabc")
+	s.bound("b/web/2")
+	s.at(17 * time.Minute)
+	is("the first is too late", 2, "ab")
+	is("too late, and the scheduler's cache has it still", 2, "ab", "ns/web/1")
+	s.start(first)
+	s.is(Open)
 }
 
 // TestStartIsDatedBack: once a pod runs, the connector reports the pod's creation as the time of its binding. If the
@@ -451,7 +517,7 @@ func TestStartIsDatedBack(t *testing.T) {
 		t.Errorf("after the probe started: %s", got)
 	}
 	see("probe", begin.Add(-time.Hour), false, nil) // its container group is repaired
-	if got := breaker.Status(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
+	if got := breaker.Status(now.Add(time.Hour)); got.Failed > 0 || got.Tests != nil {
 		t.Errorf("a pod whose group is repaired counts as failed or starting: %+v", got)
 	}
 }

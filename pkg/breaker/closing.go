@@ -53,8 +53,8 @@ type Closing struct {
 	Message string `json:"message,omitempty"`
 	// Until is when the closing becomes half-open: one of its pods then tests the provider.
 	Until time.Time `json:"until"`
-	// Starting counts the pods of a half-open closing that may still start.
-	Starting int `json:"starting,omitempty"`
+	// Tests are the pods that test the provider for a half-open closing.
+	Tests Tests `json:"tests,omitempty"`
 	// Times is how many times in a row the pool was closed for the scope, at most 30. Newest is the latest binding time
 	// that was seen before the last time.
 	Times  int       `json:"times,omitempty"`

@@ -40,7 +40,7 @@ func TestOneNamespaceFails(t *testing.T) {
 	s.at(time.Minute).closes(map[Scope]bool{a: false, b: false})
 	trial := s.bound("a/web/3")
 	s.bound("b/web/0")
-	if c := s.is(Open).Closings; len(c) != 1 || c[0].Starting != 1 {
+	if c := s.is(Open).Closings; len(c) != 1 || len(c[0].Tests) != 1 {
 		t.Errorf("one pod tests the provider: %+v", c)
 	}
 	s.refuse(trial, refusal.Unknown) // one more is enough, and the pause doubles

@@ -2,7 +2,6 @@ package breaker
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -64,9 +63,4 @@ func (b *Breaker) Evicted(pod *Lost, now time.Time) {
 		b.evictions[pod.Owner] = evictions{e.rounds + 1, now}
 		trim(b.evictions, maxOwners, func(owner types.UID, e evictions) (time.Time, string) { return e.since, string(owner) })
 	}
-}
-
-// forgetEvictions drops the evictions that no longer count.
-func (b *Breaker) forgetEvictions(now time.Time) {
-	maps.DeleteFunc(b.evictions, func(_ types.UID, e evictions) bool { return now.Sub(e.since) >= b.rules.Template })
 }

@@ -74,16 +74,11 @@ func (b *Breaker) Memory() Memory {
 		}
 	}
 	m.Counted = newestOf(counted, handedCounted, func(uid types.UID, bound time.Time) (time.Time, string) { return bound, string(uid) })
+	m.Slow, m.Templates = map[types.UID]Lateness{}, map[string]Template{}
 	for _, owner := range newestOf(b.slow, handedCounted, func(uid types.UID, s Lateness) (time.Time, string) { return s.At, string(uid) }) {
-		if m.Slow == nil {
-			m.Slow = map[types.UID]Lateness{}
-		}
 		m.Slow[owner] = Lateness{Times: b.slow[owner].Times, At: b.slow[owner].At.UTC()}
 	}
 	for _, key := range newestOf(b.templates, handedTemplates, func(key string, x Template) (time.Time, string) { return x.At, key }) {
-		if m.Templates == nil {
-			m.Templates = map[string]Template{}
-		}
 		x := b.templates[key]
 		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader computes Until itself
 		m.Templates[key] = x
@@ -114,17 +109,12 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Backoffs, 1), 30)
 		b.code, b.text, b.closed, b.probed, b.shut = m.Code, m.Message, m.Closed, m.HalfOpened, m.Shut
 		if m.State == Refusing {
-			b.until = m.Until
-			if rest := now.Add(b.rules.MaxBackoff); b.until.After(rest) {
-				b.until = rest // the previous leader's clock was ahead
-			}
+			b.until = earliest(m.Until, now.Add(b.rules.MaxBackoff)) // the previous leader's clock may have been ahead
 		}
 	}
 	b.accepted = m.Accepted
 	for _, at := range []*time.Time{&b.accepted, &b.closed, &b.probed, &b.shut} {
-		if at.After(now) {
-			*at = now // the previous leader's clock was ahead
-		}
+		*at = earliest(*at, now) // the previous leader's clock may have been ahead
 	}
 	b.newest = latest(b.closed, b.probed, b.accepted)
 	for _, f := range m.Failures[max(0, len(m.Failures)-maxFailures):] {
@@ -148,13 +138,8 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 		}
 	}
 	for _, c := range m.Closings[:min(len(m.Closings), maxClosings)] {
-		if most := now.Add(b.rules.MaxBackoff); c.Until.After(most) {
-			c.Until = most
-		}
-		if c.Newest.After(now) {
-			c.Newest = now
-		}
-		c.Times, c.Starting = min(max(c.Times, 1), 30), 0
+		c.Until, c.Newest = earliest(c.Until, now.Add(b.rules.MaxBackoff)), earliest(c.Newest, now)
+		c.Times, c.Tests = min(max(c.Times, 1), 30), nil
 		if c.Scope != (Scope{}) { // a Closing of all pods is the pool's state
 			b.closings[c.Scope] = c
 		}
@@ -183,3 +168,6 @@ func (b *Breaker) SeeAll(pods []Pod, now time.Time, heard func(Pod, Change)) {
 
 // latest returns the latest of the times.
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// earliest returns the earliest of the times.
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }

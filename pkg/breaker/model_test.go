@@ -122,8 +122,8 @@ func (h *history) lateSince(uid types.UID) int {
 }
 
 func (h *history) findLate(uid types.UID) int {
-	_, first, _ := h.seen(uid, len(h.steps)-1)
-	for i := first; i < len(h.steps) && h.rules.StartWithin > 0; i++ {
+	pod, first, _ := h.seen(uid, len(h.steps)-1)
+	for i := first; i < len(h.steps) && h.rules.StartWithin > 0 && !pod.Foreign; i++ {
 		p, _, gone := h.seen(uid, i)
 		if gone || p.Started || p.Refusal != nil {
 			return -1
@@ -146,7 +146,7 @@ func (h *history) failures(k int) []Failure {
 		f := Failure{UID: uid, Namespace: p.Namespace, Bound: p.Bound}
 		for i := first; i <= k; i++ {
 			q, _, _ := h.seen(uid, i)
-			if q.Refusal != nil && (q.Refusal.Cause == refusal.PoolError || q.Refusal.Cause == refusal.Unknown) {
+			if q.Refusal != nil && (q.Refusal.Cause == refusal.PoolError || q.Refusal.Cause == refusal.Unknown && !p.Foreign) {
 				f.Cause, f.At = q.Refusal.Cause, h.steps[i].at
 				break
 			}
@@ -170,7 +170,7 @@ func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
 	for _, uid := range h.uids(k) {
 		pod, first, gone := h.seen(uid, k)
 		if !gone {
-			p.Used = p.Used.Plus(pod.size())
+			p.Used = p.Used.Plus(Size{1, pod.MilliCPU})
 		}
 		refused := false
 		for i := first; i <= k; i++ {
@@ -232,7 +232,7 @@ func (h *history) peaks(k, since int) (peak, recent Size) {
 func (h *history) running(k int) (sum Size) {
 	for _, uid := range h.uids(k) {
 		if p, _, gone := h.seen(uid, k); !gone && p.Started {
-			sum = sum.Plus(p.size())
+			sum = sum.Plus(Size{1, p.MilliCPU})
 		}
 	}
 	return sum
@@ -337,7 +337,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 			p := &Pod{UID: types.UID(fmt.Sprintf("%03d", number)), Namespace: []string{"a", "a", "a", "b"}[r.IntN(4)], Bound: at.Add(-time.Duration(r.IntN(3)) * time.Second).Truncate(time.Second)}
 			p.Owner = types.UID(p.Namespace + []string{"/web", "/api"}[r.IntN(2)])
 			p.TemplateKey = string(p.Owner)
-			p.CountsFailures, p.MilliCPU = r.IntN(2) == 0, int64(100*(1+r.IntN(3)))
+			p.CountsFailures, p.MilliCPU, p.Foreign = r.IntN(2) == 0, int64(100*(1+r.IntN(3))), number%5 == 0
 			pods = append(pods, p)
 			s.pod = p
 		case n < 9:

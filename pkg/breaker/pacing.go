@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -28,8 +27,6 @@ type Size struct {
 
 // Plus returns the sum of the two sizes.
 func (s Size) Plus(o Size) Size { return Size{s.Pods + o.Pods, s.MilliCPU + o.MilliCPU} }
-
-func (s Size) minus(o Size) Size { return Size{s.Pods - o.Pods, s.MilliCPU - o.MilliCPU} }
 
 func (s Size) max(o Size) Size { return Size{max(s.Pods, o.Pods), max(s.MilliCPU, o.MilliCPU)} }
 
@@ -69,7 +66,7 @@ type refusedPod struct {
 
 // Pacing returns the pacing of the owner at the time now. If owner is empty, it returns the pacing of all owners.
 // placed has the UIDs of the owner's pods that were placed but may not be bound yet.
-func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
+func (b *Breaker) Pacing(owner types.UID, placed map[types.UID]string, now time.Time) *Pacing {
 	p := &Pacing{Peak: b.peak, Recent: b.recent, Used: b.used, Owners: map[types.UID]OwnerPacing{}}
 	if b.state == Open && len(b.failures) == 0 && !b.lastStart.IsZero() {
 		p.TrustedUntil = b.lastStart.Add(b.rules.Trust)
@@ -85,7 +82,7 @@ func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pa
 			starting(k.Owner, k.seen)
 		}
 	}
-	for _, uid := range placed {
+	for uid := range placed {
 		if _, known := b.pods[uid]; !known {
 			starting(owner, now)
 		}
@@ -104,20 +101,13 @@ func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pa
 	return p
 }
 
-// measure updates used, running, peak and recent. before is the pod's old state, or nil if the pod is new. after is its
-// new state, or nil if the pod is gone.
-func (b *Breaker) measure(before, after *Pod) {
-	if before != nil {
-		b.used = b.used.minus(before.size())
-		if before.Started {
-			b.running = b.running.minus(before.size())
-		}
-	}
-	if after != nil {
-		b.used = b.used.Plus(after.size())
-		if after.Started {
-			b.running = b.running.Plus(after.size())
-		}
+// measure adds the pod's state to used, running, peak and recent. times is 1, or -1 to take it away: after a change, first
+// take away the old state, and then add the new one.
+func (b *Breaker) measure(p *Pod, times int) {
+	size := Size{times, int64(times) * p.MilliCPU}
+	b.used = b.used.Plus(size)
+	if p.Started {
+		b.running = b.running.Plus(size)
 	}
 	b.peak, b.recent = b.peak.max(b.running), b.recent.max(b.running)
 }
@@ -130,19 +120,12 @@ func (b *Breaker) startedAt(now time.Time) {
 	b.lastStart = now
 }
 
-func (p *Pod) size() Size { return Size{1, p.MilliCPU} }
-
 // countRefused remembers a pod that was refused or did not start in time, if its owner counts failures.
 func (b *Breaker) countRefused(p *Pod) {
 	if p.CountsFailures {
 		b.refusedPods[p.UID] = refusedPod{p.Owner, p.Bound}
 		trim(b.refusedPods, maxFailures, func(uid types.UID, r refusedPod) (time.Time, string) { return r.bound, string(uid) })
 	}
-}
-
-// forgetRefused drops refused pods that no longer count.
-func (b *Breaker) forgetRefused(now time.Time) {
-	maps.DeleteFunc(b.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= b.rules.Forget })
 }
 
 // Recall counts the refusal of a pod that has ended, perhaps before this process started. It counts a refusal only

@@ -48,7 +48,7 @@ func (s *script) ofJob(name string) Pod {
 // paces compares the pacing of ns/job with want.
 func (s *script) paces(what string, want Pacing, placed ...types.UID) {
 	s.Helper()
-	if diff := cmp.Diff(&want, s.Pacing("ns/job", placed, s.now), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(&want, s.Pacing("ns/job", byUID(placed), s.now), cmpopts.EquateEmpty()); diff != "" {
 		s.Errorf("%s, after %v (-want,+got):\n%s", what, s.now.Sub(begin), diff)
 	}
 }

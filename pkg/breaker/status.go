@@ -40,14 +40,14 @@ func (b *Breaker) Status(now time.Time) Status {
 		b.closeNamespaces(1, b.ofTrial, now)
 	}
 	j := Status{State: b.state, Since: b.since, Expired: b.expired, Until: b.until, Failed: len(b.failures), Templates: b.templates,
-		Closings: b.listed(), Pacing: b.Pacing("", nil, now)}
+		Closings: b.listed(), Creates: b.creates, Pacing: b.Pacing("", nil, now)}
 	for i := range j.Closings {
 		if c := &j.Closings[i]; !now.Before(c.Until) {
-			c.Starting = b.Starting(c.Scope, nil, now)
+			c.Tests = b.Tests(c.Scope, nil, now)
 		}
 	}
 	if b.state != Open {
-		j.Code, j.Message = b.code, b.text
+		j.Code, j.Message, j.Tests = b.code, b.text, b.Tests(Scope{}, nil, now)
 	}
 	b.schedule(&j, now)
 	return j
@@ -58,9 +58,9 @@ func (b *Breaker) forget(now time.Time) {
 	maps.DeleteFunc(b.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(b.accepted) || now.Sub(f.At) >= b.rules.Evidence
 	})
-	b.forgetRefused(now)
+	maps.DeleteFunc(b.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= b.rules.Forget })
 	b.forgetClosings(now)
-	b.forgetEvictions(now)
+	maps.DeleteFunc(b.evictions, func(_ types.UID, e evictions) bool { return now.Sub(e.since) >= b.rules.Template })
 	maps.DeleteFunc(b.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= b.rules.Template })
 	for key, template := range b.templates {
 		if !now.Before(template.Until) {
@@ -166,7 +166,7 @@ func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	b.rests = min(b.rests+1, 30)
 }
 
-// schedule sets Starting and Next in j.
+// schedule sets Next in j.
 func (b *Breaker) schedule(j *Status, now time.Time) {
 	at := func(due time.Time) {
 		if due.After(now) && (j.Next.IsZero() || due.Before(j.Next)) {
@@ -177,7 +177,6 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	if b.state == HalfOpen {
 		at(b.shut.Add(b.rules.Evidence))
 	}
-	j.Starting = b.Starting(Scope{}, nil, now)
 	for _, k := range b.waiting {
 		at(k.startsUntil(b.rules.StartWithin))
 		if k.mayBeLate() {
@@ -204,16 +203,10 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 
 // trim drops the oldest entries until at most the given number of entries remain.
 func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) {
-	for len(entries) > most {
-		var oldest *K
-		var first time.Time
-		var name string
-		for k, v := range entries {
-			if at, id := age(k, v); oldest == nil || cmp.Or(at.Compare(first), cmp.Compare(id, name)) < 0 {
-				oldest, first, name = &k, at, id
-			}
+	if n := len(entries) - most; n > 0 {
+		for _, key := range newestOf(entries, len(entries), age)[:n] {
+			delete(entries, key)
 		}
-		delete(entries, *oldest)
 	}
 }
 

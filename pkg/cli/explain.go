@@ -225,8 +225,9 @@ func (e *explainer) waitsFor(reason string) string {
 	}
 	for _, closed := range []struct{ code, text string }{ // the first that closes a burst pool
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
+		{gate.ReasonCreateRate.Code, " for the rate of creates of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
-		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and the scheduler tests it now with one other pod."},
+		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and the scheduler tests it now with other pods."},
 	} {
 		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
 			return fmt.Sprintf(closed.text, e.Pools[i].Name)

@@ -213,6 +213,7 @@ func TestExplainPod(t *testing.T) {
 		{"makes-room", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("MakesRoom"))), nil},
 		{"placeholder", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("BelowPriority")), func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](-10) }), nil},
 		{"refused", refusing(t), pod(held, 4*time.Minute, reported(3*time.Minute, said("Refused"))), nil},
+		{"throttled", throttled(t), pod(held, 4*time.Minute, reported(3*time.Minute, said("CreateRate"))), nil},
 		{"spent", worlds["spent"](t), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},
 		{"namespace-spent", spentIn(t, "default"), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},
 		{"other-namespace-spent", spentIn(t, "other"), pod(held, 42*time.Second, reported(41*time.Second, said("BudgetSpent"))), nil},

@@ -100,7 +100,7 @@ func (l *linter) readNodes(ctx context.Context, c *cluster) {
 		}
 		l.Overlaps = l.Pools.Overlaps(all)
 	}
-	l.BurstNodes = slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !l.Pools.IsBurstNode(n.Labels) })
+	l.BurstNodes = slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !l.Pools.IsBurstNode(&n) })
 	if !l.GatesNodes || !l.Pools.HasBurst() {
 		return
 	}
@@ -112,7 +112,7 @@ func (l *linter) readNodes(ctx context.Context, c *cluster) {
 	const what = "whether nodes can get the gate taint"
 	node, changed := l.Pools.GateTaintTrial(nodes.Items)
 	if node == nil {
-		l.skip(what, errors.New("there is no node"))
+		l.skip(what, errors.New("there is no node of a burst pool"))
 		return
 	}
 	asAccount, err := l.connectAs(account)
@@ -232,11 +232,9 @@ func (l *linter) addWorkloads(found []*workload) {
 
 // registryImage returns an image of Azure Container Registry that the pod uses; empty if it uses none.
 func registryImage(spec *corev1.PodSpec) string {
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			if host, _, _ := strings.Cut(containers[i].Image, "/"); strings.HasSuffix(host, ".azurecr.io") {
-				return containers[i].Image
-			}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if host, _, _ := strings.Cut(c.Image, "/"); strings.HasSuffix(host, ".azurecr.io") {
+			return c.Image
 		}
 	}
 	return ""
@@ -264,8 +262,7 @@ func (l *linter) count(w *lint.Workload, pod *corev1.Pod, now time.Time) {
 
 // unsupported returns why no burst pool can run the pod, as far as this is known without a running scheduler.
 func (l *linter) unsupported(pod *corev1.Pod) (why string) {
-	for i := range l.Pools.Burst() {
-		p := l.Pools.At(i)
+	for i, p := range l.Pools.Burst() {
 		feature, cannot := aci.Unsupported(pod, aci.PlatformOf(p.OnACI(), l.IsV2(i)), false)
 		if !cannot {
 			return ""

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,12 +114,7 @@ func (p *publishedState) names() []string {
 
 // indexOf returns the index of the pool with the given name, or pool.None if no pool has that name.
 func (p *publishedState) indexOf(name string) int {
-	for i := range p.pools.Len() {
-		if p.pools.At(i).Name == name {
-			return i
-		}
-	}
-	return pool.None
+	return slices.Index(p.names(), name)
 }
 
 // nodesOf reads the node of each pod whose annotation PoolAnnotation names no known pool. If it needs more than most
@@ -159,7 +155,7 @@ func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) 
 	case p == nil || node == nil:
 		return "", false
 	}
-	if i := p.pools.Of(node.Labels); i != pool.None {
+	if i := p.pools.Of(node); i != pool.None {
 		return p.pools.At(i).Name, true
 	}
 	return "", true

@@ -22,9 +22,7 @@ import (
 )
 
 // The states of a burst pool. A burst pool whose provider refuses pods has the provider's state instead.
-const (
-	stateOpen, stateClosed, stateSpent, stateDown = "Open", "Closed", "Spent", "Down"
-)
+const stateOpen, stateClosed, stateSpent, stateDown = "Open", "Closed", "Spent", "Down"
 
 func (o *options) newStatus() *cobra.Command {
 	return &cobra.Command{
@@ -85,7 +83,8 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 	return l
 }
 
-// closedFor says for which pods the burst pool with index i is closed, and which namespaces have spent their budgets.
+// closedFor says for which pods the burst pool with index i is closed, which namespaces have spent their budgets, and how
+// many pods passed no gate.
 func (p *publishedState) closedFor(i int, now time.Time) []string {
 	var notes []string
 	name := p.pools.At(i).Name
@@ -98,6 +97,9 @@ func (p *publishedState) closedFor(i int, now time.Time) []string {
 			then = "tried again at " + c.Until.UTC().Format(time.RFC3339)
 		}
 		notes = append(notes, fmt.Sprintf("pool %s refused pods %s: %s: %s, %s", name, pods, c.Code, c.Message, then))
+	}
+	if used := p.view.Usage; used != nil && p.pools.IsBurst(i) && used[i].Pods > p.view.Burst[i].Pods {
+		notes = append(notes, fmt.Sprintf("%d pods of other schedulers are on the nodes of pool %s: they passed no gate, and its budget does not count them", used[i].Pods-p.view.Burst[i].Pods, name))
 	}
 	if p.view.Shares == nil {
 		return notes

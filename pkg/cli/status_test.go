@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -53,13 +56,22 @@ func refusing(t *testing.T) *world {
 	return w.evaluate(0)
 }
 
+// throttled is a world that is full and whose burst pool has got as many pods as its rate allows.
+func throttled(t *testing.T) *world {
+	w := full(t)
+	for i := range 100 {
+		w.provider.Creates = append(w.provider.Creates, breaker.Create{UID: types.UID(fmt.Sprint(i)), At: date.Add(-2 * time.Minute)})
+	}
+	return w.evaluate(0)
+}
+
 func observe(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }
 
 // worlds are the clusters that the tests show, by name.
 var worlds = map[string]func(t *testing.T) *world{
 	"growing": func(t *testing.T) *world { return growing(t) },
 	"full":    func(t *testing.T) *world { return full(t) },
-	"dead":    dead, "refusing": refusing,
+	"dead":    dead, "refusing": refusing, "throttled": throttled,
 	"observe": func(t *testing.T) *world { return growing(t, observe) },
 	"spent": func(t *testing.T) *world {
 		w := full(t)

@@ -145,7 +145,7 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 	case p.State == string(breaker.Refusing) && !p.Until.IsZero():
 		s = p.Reason.Detail + ", tried again at " + o.clockTime(p.Until, now)
 	case p.State == string(breaker.HalfOpen):
-		s = p.Reason.Detail + ", being tested with one pod"
+		s = p.Reason.Detail + ", being tested"
 	}
 	return s
 }

@@ -45,9 +45,6 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	order, _ := p.pools.OrderOf(pod.Annotations)
 	for i := range p.pools.Len() {
 		v := PoolVerdict{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i)}
-		if !v.Burst {
-			v.Rank = int(order.PlaceOf(pool.Rank(i)))
-		}
 		if v.Burst {
 			d := &decision.Burst[i]
 			v.Verdict, v.Reason, v.Until, v.Budget = verdictClosed, d.Reason, d.Until, p.budget(i, pod.Namespace)
@@ -57,6 +54,7 @@ func (e *explainer) ask(pod *corev1.Pod) {
 				v.Verdict = verdictOpen
 			}
 		} else {
+			v.Rank = int(order.PlaceOf(pool.Rank(i)))
 			e.addRegular(&v, i, &decision)
 		}
 		e.Pools = append(e.Pools, v)
@@ -153,10 +151,7 @@ func (e *Explanation) named(verdict string) []string {
 
 // first returns the name of the first pool with the given verdict, or "" if no pool has that verdict.
 func (e *Explanation) first(verdict string) string {
-	if names := e.named(verdict); len(names) > 0 {
-		return names[0]
-	}
-	return ""
+	return cmp.Or(e.named(verdict)...)
 }
 
 // budget formats the used part of the budgets of the burst pool with index i and of the namespace there.
@@ -291,10 +286,16 @@ func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 			return []Change{{When: "a pod of the namespace in " + v.Name + " ends"}, {When: "perNamespace of " + v.Name + " is raised"}}
 		}
 		return []Change{{When: "a pod of " + v.Name + " ends"}, {When: "the limits of " + v.Name + " are raised"}}
+	case gate.ReasonCreateRate.Code:
+		return []Change{{When: v.Name + " gets the next pod", At: v.Until}}
 	case gate.ReasonProviderRefusing.Code:
 		return []Change{{When: v.Name + " is tested with one pod", At: v.Until}}
 	case gate.ReasonHalfOpen.Code:
-		return []Change{{When: "the pod that tests " + v.Name + " has started, or the provider has refused it"}}
+		changes := []Change{{When: "a pod that tests " + v.Name + " has started, or the provider has refused it"}}
+		if !v.Until.IsZero() {
+			changes = append(changes, Change{When: "this namespace may test " + v.Name + ", too", At: v.Until})
+		}
+		return changes
 	case gate.ReasonTemplateRefused.Code:
 		return []Change{{When: "the workload's template changes"}, {At: v.Until}}
 	case gate.ReasonRolloutTerminating.Code:

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"poolpriority.dev/scheduler/pkg/denial"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -50,5 +51,5 @@ func (r *GateTaint) changed(ctx context.Context, node *corev1.Node) {
 		what += ". Meanwhile, " + denial.Consequence
 	}
 	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", short(what))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", refusal.Short(what, refusal.MaxEvent))
 }

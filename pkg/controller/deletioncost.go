@@ -57,8 +57,6 @@ type DeletionCost struct {
 	undone   map[types.NamespacedName]types.UID // pods from which this process removed its cost
 }
 
-var _ reconcile.Reconciler = &DeletionCost{}
-
 // SetupWithManager has the manager call the reconciler for a ReplicaSet's bound pod when the pod changes. When the
 // labels of a node change, the manager calls the reconciler for all such pods on the node.
 func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
@@ -93,18 +91,7 @@ func ofReplicaSet(o client.Object) bool {
 
 // podsOn returns requests for the pods of ReplicaSets on the node.
 func (r *DeletionCost) podsOn(ctx context.Context, node client.Object) []reconcile.Request {
-	pods := &corev1.PodList{}
-	if err := r.Client.List(ctx, pods, client.MatchingFields{nodeNameField: node.GetName()}); err != nil {
-		log.FromContext(ctx).Error(err, "The pods of a node cannot be listed", "node", node.GetName())
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range pods.Items {
-		if ofReplicaSet(&pods.Items[i]) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
-		}
-	}
-	return requests
+	return requestsFor(ctx, r.Client, node, func(pod *corev1.Pod) bool { return ofReplicaSet(pod) }, client.MatchingFields{nodeNameField: node.GetName()})
 }
 
 // Reconcile corrects the annotations of one pod.
@@ -121,10 +108,10 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, ours := pod.Annotations[scalein.OwnCostAnnotation]; !ours && r.Pools.Of(node.Labels) == pool.None {
+	if _, ours := pod.Annotations[scalein.OwnCostAnnotation]; !ours && r.Pools.Of(node) == pool.None {
 		return reconcile.Result{}, nil
 	}
-	if r.Pools.IsBurstNode(node.Labels) && !refusal.Started(pod) {
+	if r.Pools.IsBurstNode(node) && !refusal.Started(pod) {
 		return reconcile.Result{}, nil // the start of the pod triggers another call
 	}
 	if wanted := r.wanted(request.NamespacedName, pod, node); len(wanted) > 0 {
@@ -142,8 +129,8 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 		}
 		return scalein.Undo(pod.Annotations)
 	}
-	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
-	if r.karpenter.Load() && node.Labels[nodegroups.KarpenterNodePoolLabel] != "" && !r.Pools.IsBurstNode(node.Labels) {
+	wanted, foreign := scalein.Annotations(r.Pools, node, pod.Annotations)
+	if r.karpenter.Load() && node.Labels[nodegroups.KarpenterNodePoolLabel] != "" && !r.Pools.IsBurstNode(node) {
 		if (foreign || wanted[scalein.CostAnnotation] != "") && r.first(&r.reported, name, pod.UID) {
 			costWrites.WithLabelValues(resultLeft).Inc()
 			if r.first(&r.reported, types.NamespacedName{}, "karpenter") { // one event is enough
@@ -165,14 +152,11 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 // annotate writes the annotations on the pod. The patch fails with a conflict if the pod has changed since it was read.
 func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) (reconcile.Result, error) {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-	}
 	for key, value := range wanted {
 		if value == "" {
 			delete(pod.Annotations, key)
 		} else {
-			pod.Annotations[key] = value
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value)
 		}
 	}
 	name := client.ObjectKeyFromObject(pod)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +10,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/denial"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -60,15 +60,6 @@ func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) ti
 		advice = lasting
 	}
 	log.FromContext(ctx).Error(err, "The controller may not change the gate taint of a node", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+advice))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", refusal.Short(err.Error()+"; "+advice, refusal.MaxEvent))
 	return pause
-}
-
-// short shortens a message to the length that an event can hold (1,024 bytes).
-func short(message string) string {
-	const most = 1000
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + " …"
 }

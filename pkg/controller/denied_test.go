@@ -101,10 +101,10 @@ func TestTry(t *testing.T) {
 		want  string
 	}{
 		{"no node", nil, ""},
-		{"only a VM", []corev1.Node{*vm}, "vm"},
+		{"only a VM", []corev1.Node{*vm}, ""},
 		{"a burst node", []corev1.Node{*vm, *node("virtual", burst, other)}, "virtual"},
 		{"a burst node with the taint", []corev1.Node{*vm, *node("virtual", burst, gateTaint)}, "virtual"},
-		{"a burst node with another installation's", []corev1.Node{*node("theirs", burst, another), *vm}, "vm"},
+		{"a burst node with another installation's", []corev1.Node{*node("theirs", burst, another), *vm}, ""},
 		{"only nodes with another installation's", []corev1.Node{*node("theirs", burst, another)}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

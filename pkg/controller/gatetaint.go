@@ -52,8 +52,6 @@ func (r *GateTaint) backoffs() backoffs {
 	return r.waits
 }
 
-var _ reconcile.Reconciler = &GateTaint{}
-
 // SetupWithManager has the manager call the reconciler for every node that changes. Unless Off is set, the manager also
 // calls try when this process becomes the leader. try tests by a dry run whether the controller may change a node.
 func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
@@ -105,7 +103,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 // puts no second gate taint on such a node.
 func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
 	other := r.Pools.OtherOf(node)
-	if other == "" || !r.Pools.IsBurstNode(node.Labels) {
+	if other == "" || !r.Pools.IsBurstNode(node) {
 		return
 	}
 	if _, said := r.left.LoadOrStore(node.UID, true); !said {
@@ -134,7 +132,7 @@ func (r *GateTaint) InLine(node *corev1.Node) bool {
 // taint should not have ours. The other taint already hides the node from autoscalers and from our scheduler. A node
 // cannot have two taints with the same key and effect.
 func (r *GateTaint) wants(node *corev1.Node) bool {
-	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
+	return !r.Off && r.Pools.IsBurstNode(node) && r.Pools.OtherOf(node) == ""
 }
 
 // taints returns the taints that the node should have. A gate taint is ours if its value is the installation's name. If

@@ -23,7 +23,6 @@ var (
 		Name:      "deletion_cost_writes_total",
 		Help: "Corrections of the deletion costs of running pods, by result: written; conflict (the pod has changed, and is tried again); " +
 			"failed; left (to Karpenter, which sets the costs on VMs; once for each pod). Costs that are set when a pod is bound do not count.",
-		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 
 	taintMissing = metrics.NewDesc(metrics.BuildFQName("", subsystem, "gate_taint_missing_nodes"),
@@ -89,7 +88,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	missing := make([]int, c.taint.Pools.Len())
 	for k := range nodes.Items {
 		if node := &nodes.Items[k]; !pool.HasGateTaint(node) {
-			if i := c.taint.Pools.Of(node.Labels); c.taint.Pools.IsBurst(i) {
+			if i := c.taint.Pools.Of(node); c.taint.Pools.IsBurst(i) {
 				missing[i]++
 			}
 		}

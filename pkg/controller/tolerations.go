@@ -34,8 +34,6 @@ type Tolerations struct {
 	Pools  pool.List
 }
 
-var _ reconcile.Reconciler = &Tolerations{}
-
 // SetupWithManager has the manager call the reconciler for a pod when the pod begins to run, and whenever the running
 // pod changes. When the taints of a burst node change, the manager calls the reconciler for all running pods on the
 // node.
@@ -45,7 +43,7 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 		CreateFunc: func(event.CreateEvent) bool { return false }, // the pods of a new node have watch events of their own
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return r.Pools.IsBurstNode(e.ObjectNew.GetLabels()) && !slices.Equal(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
+			return r.Pools.IsBurstNode(e.ObjectNew.(*corev1.Node)) && !slices.Equal(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
 		},
 	}
 	return ctrl.NewControllerManagedBy(m).Named("tolerations").
@@ -62,14 +60,19 @@ func running(pod *corev1.Pod) bool {
 
 // runningOn returns requests for the pods that run on the node.
 func (r *Tolerations) runningOn(ctx context.Context, node client.Object) []reconcile.Request {
+	return requestsFor(ctx, r.Client, node, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node.GetName() && running(pod) }, client.UnsafeDisableDeepCopy)
+}
+
+// requestsFor lists pods, and returns requests for those of the node that match.
+func requestsFor(ctx context.Context, from client.Reader, node client.Object, match func(*corev1.Pod) bool, options ...client.ListOption) []reconcile.Request {
 	pods := &corev1.PodList{}
-	if err := r.Client.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
+	if err := from.List(ctx, pods, options...); err != nil {
 		log.FromContext(ctx).Error(err, "The pods of a node cannot be listed", "node", node.GetName())
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; pod.Spec.NodeName == node.GetName() && running(pod) {
+		if pod := &pods.Items[i]; match(pod) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
 		}
 	}
@@ -108,7 +111,7 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 // node may get later. If burst.addTolerations is false, it returns none. If the pod tolerates a taint in another form, such
 // as {operator: Exists}, it returns none for that taint.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
-	i := r.Pools.Of(node.Labels)
+	i := r.Pools.Of(node)
 	if !r.Pools.IsBurst(i) || !ptr.Deref(r.Pools.At(i).Burst.AddTolerations, true) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-// Package denial tells why the API server denies a change, and what the user can do.
+// Package denial tells why the API server denies a change, and what the user can do. It remembers denied bindings.
 package denial
 
 import (
@@ -49,5 +49,5 @@ func Is(err error) bool {
 // WithoutRight reports whether RBAC denied the request. It returns false if an admission rule denied the request. The
 // texts that it searches for are from k8s.io/apiserver, pkg/endpoints/handlers/responsewriters/errors.go.
 func WithoutRight(err error) bool {
-	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
+	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot create resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
 }

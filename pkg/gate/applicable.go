@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
@@ -101,7 +102,7 @@ func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 		}
 		return n
 	}
-	n := newNode{labels: knownLabels(p), taints: nodegroups.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable}
+	n := newNode{labels: knownLabels(p), taints: nodegroups.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable, byTemplate: true}
 	maps.Copy(n.labels, template.Labels)
 	if known.New != nil {
 		n.choices = maps.Clone(known.New.Choices)
@@ -118,9 +119,7 @@ func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 // labels.
 func knownLabels(p *pool.Pool) map[string]string {
 	known := map[string]string{}
-	for key, value := range p.NodeSelector.MatchLabels {
-		known[key] = value
-	}
+	maps.Copy(known, p.NodeSelector.MatchLabels)
 	for _, req := range p.NodeSelector.MatchExpressions {
 		if req.Operator == "In" && len(req.Values) == 1 {
 			known[req.Key] = req.Values[0]
@@ -164,6 +163,7 @@ type newNode struct {
 	choices     map[string][]string // all possible values of a label, by the label's key
 	varied      []string            // keys of labels with unknown values
 	open        bool                // the node may also have labels that are not listed
+	byTemplate  bool                // an operator listed the labels, and may have left out those that the platform sets
 	// If notKey is not empty, the node may have any value of the label notKey except notValue.
 	notKey, notValue string
 	// needs are the keys of further labels that the pod needs (alike.TopologyKeys).
@@ -212,21 +212,13 @@ func (n newNode) notSelected(pod *corev1.Pod) mismatch {
 }
 
 func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
-	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
-		return false // as everywhere in Kubernetes, an empty term matches nothing
+	// A pod cannot select the name of a future node, because nobody knows that name yet.
+	selectsName := func(req corev1.NodeSelectorRequirement) bool {
+		return req.Key != nodeNameField || req.Operator != corev1.NodeSelectorOpNotIn
 	}
-	for _, req := range term.MatchFields {
-		// A pod cannot select the name of a future node, because nobody knows that name yet.
-		if req.Key != nodeNameField || req.Operator != corev1.NodeSelectorOpNotIn {
-			return false
-		}
-	}
-	for _, req := range term.MatchExpressions {
-		if !n.matches(req) {
-			return false
-		}
-	}
-	return true
+	excludes := func(req corev1.NodeSelectorRequirement) bool { return !n.matches(req) }
+	return len(term.MatchExpressions)+len(term.MatchFields) > 0 && // as everywhere in Kubernetes, an empty term matches nothing
+		!slices.ContainsFunc(term.MatchFields, selectsName) && !slices.ContainsFunc(term.MatchExpressions, excludes)
 }
 
 // matches reports whether the node might satisfy the requirement. A label with an unknown value might satisfy the
@@ -247,7 +239,7 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
 			return slices.ContainsFunc(req.Values, func(v string) bool { return v != n.notValue })
 		}
-		if n.open && len(n.vmLabels) == 0 || nodegroups.IsPlaceLabel(req.Key) {
+		if (n.open || n.byTemplate && ofPlatform(req.Key)) && len(n.vmLabels) == 0 || nodegroups.IsPlaceLabel(req.Key) {
 			return true
 		}
 		if n.open && n.vmLabels[req.Key] {
@@ -255,6 +247,12 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		}
 	}
 	return satisfies(req, value, has)
+}
+
+// ofPlatform reports whether Kubernetes or the cloud may set the label.
+func ofPlatform(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	return slices.ContainsFunc([]string{".kubernetes.io", ".k8s.io", ".azure.com"}, func(of string) bool { return strings.HasSuffix("."+domain, of) })
 }
 
 // satisfies reports whether a label with the value satisfies the requirement. If has is false, the node lacks the
@@ -284,23 +282,17 @@ func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool 
 	}
 }
 
-// tooSmall returns a mismatch if a request exceeds the node's allocatable amount of the resource.
-func (n newNode) tooSmall(requests corev1.ResourceList) mismatch {
+// tooSmall returns a mismatch if a request exceeds the node's allocatable amount of the resource: the first in the order of
+// the resources' names, so that the message is always the same.
+func (n newNode) tooSmall(requests corev1.ResourceList) (first mismatch) {
 	if len(n.allocatable) == 0 {
-		return mismatch{}
+		return first
 	}
-	var first corev1.ResourceName // the first name in sorted order, so that the message is always the same
 	for name, request := range requests {
 		have, listed := n.allocatable[name]
-		if request.IsZero() || (!listed && !aci.IsExtendedResource(name)) {
-			continue
-		}
-		if request.Cmp(have) > 0 && (first == "" || name < first) {
-			first = name
+		if !request.IsZero() && (listed || aci.IsExtendedResource(name)) && request.Cmp(have) > 0 && (first.none() || string(name) < first.key) {
+			first = mismatch{what: mismatchSize, key: string(name), asked: request, offers: have}
 		}
 	}
-	if first == "" {
-		return mismatch{}
-	}
-	return mismatch{what: mismatchSize, key: string(first), asked: requests[first], offers: n.allocatable[first]}
+	return first
 }

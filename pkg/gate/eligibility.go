@@ -39,13 +39,6 @@ func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 // isV2 reports whether all nodes of the pool are virtual nodes v2, according to the pool's selector or to the labels of
 // its nodes.
 func isV2(p *pool.Pool, templates []nodegroups.NodeTemplate) bool {
-	if aci.IsV2(knownLabels(p)) {
-		return true
-	}
-	for i := range templates {
-		if !aci.IsV2(templates[i].Labels) {
-			return false
-		}
-	}
-	return len(templates) > 0
+	isOther := func(t nodegroups.NodeTemplate) bool { return !aci.IsV2(t.Labels) }
+	return aci.IsV2(knownLabels(p)) || len(templates) > 0 && !slices.ContainsFunc(templates, isOther)
 }

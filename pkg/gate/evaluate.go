@@ -118,10 +118,14 @@ func (e *evaluation) burst(i int) Verdict {
 	return v
 }
 
-// namespace closes the gate if the pool's namespaceSelector excludes the pod's namespace.
+// namespace closes the gate if the pool's namespaceSelector excludes the pod's namespace, and while the pod leaves out the
+// pool because bindings were denied.
 func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	if e.req.NotSelected != nil && e.req.NotSelected[i] {
 		return closed(reasonNamespaceNotSelected, "")
+	}
+	if d := e.view.Pools[i].Denied; d != nil && (d.All || e.req.leavesOut(i)) && e.now.Before(d.Until) {
+		return Verdict{Reason: ReasonBindingsDenied.With("%s", d.Message), Until: d.Until}
 	}
 	return v
 }
@@ -171,16 +175,11 @@ func (e *evaluation) order(i int, v Verdict) Verdict {
 // poolpriority.dev/burst: Always does not skip this check. Always skips only the check whether a virtual kubelet can
 // run the pod.
 func (e *evaluation) template(i int, v Verdict) Verdict {
-	templates := e.view.Pools[i].Provider.Templates
-	if len(templates) == 0 {
-		return v
+	if templates := e.view.Pools[i].Provider.Templates; len(templates) > 0 {
+		if refused := templates[alike.Template(e.req.Pod)]; e.now.Before(refused.Until) {
+			return Verdict{Reason: ReasonTemplateRefused.With("%s: %s", refused.Code, refused.Message), Until: refused.Until}
+		}
 	}
-	refused, ok := templates[alike.Template(e.req.Pod)]
-	if !ok || !e.now.Before(refused.Until) {
-		return v
-	}
-	v = closed(ReasonTemplateRefused, refused.Code+": "+refused.Message)
-	v.Until = refused.Until
 	return v
 }
 
@@ -266,29 +265,35 @@ func (e *evaluation) closings(i int, v Verdict) Verdict {
 		}
 		said := fmt.Sprintf("pods like this one: %s: %s", c.Code, c.Message)
 		if e.now.Before(c.Until) {
-			v = closed(ReasonProviderRefusing, said+", tried again at "+c.Until.UTC().Format(time.RFC3339))
-			v.Until = c.Until
-			return v
+			return refusing(said, c.Until)
 		}
-		if e.starting(i, c.Scope, c.Starting) > 0 {
-			return closed(ReasonHalfOpen, said)
+		if v, busy := e.tested(i, c.Scope, c.Tests, said); busy {
+			return v
 		}
 		v.Trial = &c.Scope
 	}
 	return v
 }
 
-// starting returns the number of pods of the scope that are starting in the burst pool with index i. inView is the
-// number in the view.
-func (e *evaluation) starting(i int, scope breaker.Scope, inView int) int {
-	if e.req.Starting == nil {
-		return inView
+// tested closes the gate while other pods test the provider of the burst pool with index i for the scope. inView are
+// these pods by the view.
+func (e *evaluation) tested(i int, scope breaker.Scope, inView breaker.Tests, said string) (v Verdict, busy bool) {
+	tests := inView
+	if e.req.Tests != nil {
+		tests = e.req.Tests(i, scope)
 	}
-	return e.req.Starting(i, scope)
+	until, busy := tests.Busy(e.req.Pod.Namespace, e.now)
+	return Verdict{Reason: ReasonHalfOpen.With("%s", said), Until: until}, busy
+}
+
+// refusing returns the verdict while a provider refuses pods, until it is tried again.
+func refusing(said string, until time.Time) Verdict {
+	return Verdict{Reason: ReasonProviderRefusing.With("%s, tried again at %s", said, until.UTC().Format(time.RFC3339)), Until: until}
 }
 
 // provider closes the gate while the provider refuses pods. While the provider is half-open, the gate is open for one
-// pod. waitLimit, holdLimit and an override do not skip this check, because the pod would probably not start.
+// pod, and for pods of other namespaces if it does not start. waitLimit, holdLimit and an override do not skip this
+// check, because the pod would probably not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
 	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {
@@ -296,18 +301,17 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 	}
 	said := fmt.Sprintf("%s since %s: %s", provider.Code, provider.Since.UTC().Format(time.RFC3339), provider.Message)
 	if provider.State == breaker.Refusing && e.now.Before(provider.Until) {
-		v = closed(ReasonProviderRefusing, said+", tried again at "+provider.Until.UTC().Format(time.RFC3339))
-		v.Until = provider.Until
-		return v
+		return refusing(said, provider.Until)
 	}
-	if e.starting(i, breaker.Scope{}, provider.Starting) > 0 {
-		return closed(ReasonHalfOpen, said)
+	if v, busy := e.tested(i, breaker.Scope{}, provider.Tests, said); busy {
+		return v
 	}
 	v.Trial = &breaker.Scope{}
 	return v
 }
 
-// budget closes the gate to pods that exceed the remaining budget of the pool, or of their namespace in the pool.
+// budget closes the gate to pods that exceed the remaining budget of the pool or its rates, or those of their namespace
+// in the pool.
 func (e *evaluation) budget(i int, v Verdict) Verdict {
 	p := e.Pools.At(i)
 	if e.req.Burst != nil {
@@ -320,6 +324,16 @@ func (e *evaluation) budget(i int, v Verdict) Verdict {
 			return closed(ReasonBudgetSpent, "namespace "+e.req.Pod.Namespace+": "+detail)
 		}
 	}
-	v.Limited = p.Limits() != (pool.Limits{}) || p.PerNamespace() != (pool.Limits{})
+	rates, _ := p.Creates()
+	if e.req.Burst != nil && rates != (pool.Rates{}) {
+		creates := e.view.Pools[i].Provider.Creates
+		if e.req.Creates != nil {
+			creates = e.req.Creates(i)
+		}
+		if until, spent := CreatesUntil(e.req.Pod.Namespace, p, creates, e.now); !until.IsZero() {
+			return Verdict{Reason: ReasonCreateRate.With("%s", spent), Until: until}
+		}
+	}
+	v.Limited = p.Limits() != (pool.Limits{}) || p.PerNamespace() != (pool.Limits{}) || rates != (pool.Rates{})
 	return v
 }

@@ -104,6 +104,9 @@ type Request struct {
 	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.
 	// nil means that the gate does not check namespaces.
 	NotSelected []bool
+	// LeftOut reports, by the pool's index, whether the pod leaves out the pool because its own binding was denied. nil means
+	// that it leaves out none. The denials of other pods open no gate.
+	LeftOut []bool
 	// Tenant has the pod's protections, and whether the pod may ask for burst nodes. nil means that `tenants` is false.
 	Tenant *Tenant
 	// Snapshot counts the nodes of each regular pool in the scheduling cycle's snapshot, by the pool's index. The
@@ -117,10 +120,13 @@ type Request struct {
 	// Share returns the usage of the pod's namespace in the burst pool with index i. The gate calls Share only if the
 	// pool has a budget for each namespace. nil means that the gate does not check these budgets.
 	Share func(i int) aci.Use
-	// Starting returns the number of the scope's starting pods in the burst pool with index i, including assumed pods.
-	// The gate calls Starting only if the pool's provider, or a Closing, is half-open. If Starting is nil, the gate uses
-	// the number in the view.
-	Starting func(i int, scope breaker.Scope) int
+	// Tests returns the pods that test the provider of the burst pool with index i for the scope, including assumed
+	// pods. The gate calls Tests only if the provider, or a Closing, is half-open. If Tests is nil, the gate uses those
+	// in the view.
+	Tests func(i int, scope breaker.Scope) breaker.Tests
+	// Creates returns the last creates in the burst pool with index i, including assumed pods. The gate calls Creates only
+	// if the pool has rates. If Creates is nil, the gate uses those in the view.
+	Creates func(i int) breaker.Creates
 	// Pacing returns the pacing of the pod's owner in the burst pool with index i. The gate calls Pacing only if the
 	// owner counts failures. If Pacing is nil, the gate uses the pacing in the view.
 	Pacing func(i int) *breaker.Pacing
@@ -144,8 +150,7 @@ func (req *Request) AutoscalerKey() string {
 
 // Wait keeps the gate closed for a pod that may fit into an earlier pool after other pods have terminated.
 type Wait struct {
-	// Reason is ReasonRolloutTerminating, ReasonVictimsTerminating, ReasonMakesRoom or ReasonReplicaSetUnknown. All but
-	// the last have the node's name as their detail.
+	// Reason is ReasonRolloutTerminating, ReasonVictimsTerminating, ReasonMakesRoom or ReasonReplicaSetUnknown.
 	Reason nodegroups.Reason
 	// Until is when the wait ends; zero if the pod does not wait.
 	Until time.Time
@@ -177,7 +182,7 @@ type Verdict struct {
 	// out of credit for node groups. It leaves out groups whose verdict is open only because of another pod
 	// (Request.Declined).
 	Declined map[string]time.Time
-	// Trial is not nil if the gate is open for one pod of the scope only, to test whether the pool's provider accepts
+	// Trial is not nil if the gate is open for one more pod of the scope only, to test whether the pool's provider accepts
 	// such pods again.
 	Trial *breaker.Scope
 	// Quota is the number of pods of the pod's owner for which the gate is open; 0 means no limit.
@@ -209,6 +214,9 @@ func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	s := &req.Snapshot[i]
 	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving || s.Tainted > p.Tainted
 }
+
+// leavesOut reports whether the pod leaves out the pool with index i.
+func (req *Request) leavesOut(i int) bool { return req.LeftOut != nil && req.LeftOut[i] }
 
 // Until returns the earliest time at which a closed gate may open by the passing of time alone; zero if there is none.
 func (d *Decision) Until() time.Time {

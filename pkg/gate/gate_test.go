@@ -546,6 +546,31 @@ func TestNewNodes(t *testing.T) {
 	}
 }
 
+// TestPlatformLabels: in an empty pool with a nodeTemplate, labels that the platform sets and the template does not name rule
+// nothing out, and the old labels of the operating system and the architecture follow the new ones.
+func TestPlatformLabels(t *testing.T) {
+	r := rule(t, &configv1.NodeTemplate{Labels: map[string]string{"team": "web"}})
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.CanGrow, 0), in(nodegroups.Full, 0), {}}}
+	for _, tc := range []struct {
+		key, value string
+		holds      bool
+	}{
+		{"beta.kubernetes.io/os", "linux", true},
+		{"beta.kubernetes.io/os", "windows", false},
+		{"beta.kubernetes.io/arch", "arm64", false},
+		{"kubernetes.io/role", "agent", true},
+		{"kubernetes.azure.com/scalesetpriority", "spot", true},
+		{"kubernetes.azure.company/a", "b", false},
+		{"team", "db", false},
+		{"disk", "ssd", false},
+	} {
+		d := r.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{tc.key: tc.value}}}}, view, now)
+		if d.Regular[0].Open == tc.holds {
+			t.Errorf("%s=%s: holds %v, want %v: %+v", tc.key, tc.value, !d.Regular[0].Open, tc.holds, d.Regular[0])
+		}
+	}
+}
+
 // TestObserve: with mode: Observe every gate is open, and the verdict shows whether it would be closed, and why.
 func TestObserve(t *testing.T) {
 	for _, tc := range []struct {

@@ -68,8 +68,7 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	}
 	pod := req.Pod
 	a.ownMismatch = sync.OnceValue(func() mismatch { return r.ownMismatch(pod, a, view) })
-	for i := range r.Pools.Burst() {
-		p := r.Pools.At(i)
+	for i, p := range r.Pools.Burst() {
 		a.burst[i] = assessed{ineligible: ineligible(req, p, view.Pools[i].NodeTemplates), tooLarge: aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest),
 			topology: missingTopology(req.Pod, &view.Pools[i])}
 	}
@@ -182,6 +181,9 @@ func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) 
 // regular returns the verdict for the regular pool with index i. The pool gets the verdict of the node group with the
 // highest weight. Until is the earliest Until of all groups, and Declined combines the lists of all groups.
 func (e *evaluation) regular(i int) Verdict {
+	if e.req.leavesOut(i) {
+		return Verdict{Open: true, Reason: reasonNoBindings}
+	}
 	p := &e.view.Pools[i]
 	answer := Verdict{Reason: reasonNoGroups, Closes: &ReasonUnknown} // for a pool without groups, which no source reports
 	var until time.Time
@@ -370,18 +372,11 @@ const creditPrefix = "credit:"
 // beyond describes the first request, sorted by resource name, that exceeds the group's remaining limits. It returns ""
 // if there is none.
 func beyond(requests, remaining corev1.ResourceList) string {
-	if len(remaining) == 0 {
-		return ""
-	}
-	var first corev1.ResourceName // the first name in sorted order, so that the message is always the same
-	for name, request := range requests {
-		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 && (first == "" || name < first) {
-			first = name
+	for _, name := range slices.Sorted(maps.Keys(remaining)) {
+		request, asked := requests[name]
+		if left := remaining[name]; asked && request.Cmp(left) > 0 {
+			return fmt.Sprintf("requests %s %s, and only %s remain", request.String(), name, left.String())
 		}
 	}
-	if first == "" {
-		return ""
-	}
-	request, left := requests[first], remaining[first]
-	return fmt.Sprintf("requests %s %s, and only %s remain", request.String(), first, left.String())
+	return ""
 }

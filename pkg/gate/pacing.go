@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,12 +57,10 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	case starting < limit:
 		v.Quota = limit - starting
 	case limit > 0:
-		v = closed(ReasonRateLimited, fmt.Sprintf("%d of %s %s are starting", starting, owner.Kind, owner.Name))
-		v.Until = accepted
+		v = Verdict{Reason: ReasonRateLimited.With("%d of %s %s are starting", starting, owner.Kind, owner.Name), Until: accepted}
 	default:
-		v = closed(ReasonFailureLimit, fmt.Sprintf("within a day, %d pods of %s %s were refused or did not start in time; the gate stays closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
-			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU)))
-		v.Until = forgotten
+		v = Verdict{Until: forgotten, Reason: ReasonFailureLimit.With("within a day, %d pods of %s %s were refused or did not start in time; the gate stays closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
+			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU))}
 	}
 	return v
 }

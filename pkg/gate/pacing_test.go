@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,7 +156,7 @@ func TestWhoIsPaced(t *testing.T) {
 	if v := r.Decide(one, view, now).Burst[1]; v.Open || v.Reason.Code != "FailureLimit" {
 		t.Errorf("a probe of an owner at its failure limit: %+v", v)
 	}
-	one.Starting = func(int, breaker.Scope) int { return 1 }
+	one.Tests = func(int, breaker.Scope) breaker.Tests { return breaker.Tests{{Until: now}} }
 	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "HalfOpen" {
 		t.Errorf("beside a probe: %+v", v)
 	}
@@ -199,6 +200,62 @@ func TestJobsAgainstQuotas(t *testing.T) {
 				p.now = p.now.Add(30 * time.Minute)
 			}
 		})
+	}
+}
+
+// TestCreateRates simulates 400 pods at once, a provider that creates at most 100 container groups in 5 min and 300 in an
+// hour, within 25 s after the bindings, and a fail-over after each hundred. The provider never refuses a pod, and no pod
+// waits longer than it must.
+func TestCreateRates(t *testing.T) {
+	for _, tc := range []struct {
+		tenants bool
+		want    []time.Duration // when the last pod of each 50 is bound
+	}{
+		{false, []time.Duration{0, 0, 330, 330, 660, 660, 3630, 3630}},
+		{true, []time.Duration{0, 0, 330, 330, 660, 660, 3630, 3630}},
+	} {
+		args := &configv1.PoolPriorityArgs{Tenants: tc.tenants, Pools: []configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}}
+		configv1.SetDefaults_PoolPriorityArgs(args)
+		p := must.Get(pool.ListOf(args))(t).At(0)
+		rules := breaker.NewRules(15 * time.Minute)
+		rules.Creates = 300
+		tracker, started, at := breaker.New(rules), now, now
+		var bound []breaker.Pod
+		var groups []time.Time
+		of := map[string]int{}
+		for ; len(bound) < 400; at = at.Add(time.Second) {
+			for _, namespace := range []string{"a", "b"} {
+				for of[namespace] < 200 {
+					if until, _ := CreatesUntil(namespace, p, tracker.Status(at).Creates, at); !until.IsZero() {
+						break
+					}
+					pod := breaker.Pod{UID: types.UID(fmt.Sprint("p", len(bound))), Namespace: namespace, Bound: at}
+					tracker.See(pod, at)
+					bound, groups = append(bound, pod), append(groups, at.Add(time.Duration(len(bound)%26)*time.Second))
+					of[namespace]++
+					if len(bound)%50 == 0 && at.Sub(started) != tc.want[len(bound)/50-1]*time.Second {
+						t.Errorf("tenants %v: %d pods are bound after %v", tc.tenants, len(bound), at.Sub(started))
+					}
+					if len(bound)%100 == 0 && tc.tenants && of["a"] != of["b"] {
+						t.Errorf("with tenants, %v of %d pods are bound", of, len(bound))
+					}
+					if len(bound)%100 == 0 { // half of the pods have gone by then
+						next := breaker.New(rules)
+						next.RestoreCreates(tracker.Status(at).Creates, at)
+						for _, pod := range bound[:len(bound)/2] {
+							next.See(pod, at)
+						}
+						tracker = next
+					}
+				}
+			}
+		}
+		slices.SortFunc(groups, time.Time.Compare)
+		for i := range groups {
+			if i >= 100 && groups[i].Sub(groups[i-100]) < 5*time.Minute || i >= 300 && groups[i].Sub(groups[i-300]) < time.Hour {
+				t.Errorf("tenants %v: the provider refuses group %d", tc.tenants, i)
+			}
+		}
 	}
 }
 

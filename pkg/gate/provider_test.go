@@ -35,9 +35,10 @@ func twoBurstPools(t *testing.T) *Rule {
 func TestRefusing(t *testing.T) {
 	r := twoBurstPools(t)
 	refusing := breaker.Status{State: breaker.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
-	probing := func(starting int) breaker.Status {
-		return breaker.Status{State: breaker.HalfOpen, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Starting: starting}
+	probing := func(tests ...breaker.Test) breaker.Status {
+		return breaker.Status{State: breaker.HalfOpen, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Tests: tests}
 	}
+	young, old := breaker.Test{Namespace: "shop", Until: now.Add(time.Minute)}, breaker.Test{Namespace: "shop", Until: now}
 	plain := &corev1.Pod{}
 	asks := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"provider": "aci"}}}
 	over := refusing
@@ -62,13 +63,15 @@ func TestRefusing(t *testing.T) {
 		{name: "refusing, to a pod that has been held for holdLimit", provider: refusing, state: nodegroups.CanGrow,
 			request: Request{Pod: plain, NoRoomSince: ago(3 * time.Hour)}, reason: "Refused", until: refusing.Until},
 		{name: "it is time for a probe, and nobody has looked yet", provider: over, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
-		{name: "probing", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
-		{name: "probing, with a pod that starts", provider: probing(1), state: nodegroups.Full, request: Request{Pod: plain}, reason: "HalfOpen"},
-		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: nodegroups.Full,
-			request: Request{Pod: plain, Starting: func(int, breaker.Scope) int { return 1 }}, reason: "HalfOpen"},
-		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: nodegroups.Full,
-			request: Request{Pod: plain, Starting: func(int, breaker.Scope) int { return 0 }}, open: true, reason: "Open", probe: true},
-		{name: "probing, with the budget spent", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain, Burst: []aci.Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
+		{name: "probing", provider: probing(), state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
+		{name: "probing, with a pod that starts", provider: probing(young), state: nodegroups.Full, request: Request{Pod: plain}, reason: "HalfOpen", until: young.Until},
+		{name: "probing, with a pod that has not started for long", provider: probing(old), state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
+		{name: "probing, with one of its namespace", provider: probing(breaker.Test{Until: now}), state: nodegroups.Full, request: Request{Pod: plain}, reason: "HalfOpen"},
+		{name: "probing, with a pod that starts by the snapshot", provider: probing(), state: nodegroups.Full,
+			request: Request{Pod: plain, Tests: func(int, breaker.Scope) breaker.Tests { return breaker.Tests{young} }}, reason: "HalfOpen"},
+		{name: "probing, with a pod that started since by the snapshot", provider: probing(young), state: nodegroups.Full,
+			request: Request{Pod: plain, Tests: func(int, breaker.Scope) breaker.Tests { return nil }}, open: true, reason: "Open", probe: true},
+		{name: "probing, with the budget spent", provider: probing(), state: nodegroups.Full, request: Request{Pod: plain, Burst: []aci.Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}
@@ -98,34 +101,34 @@ func TestClosings(t *testing.T) {
 	half := during
 	half.Until = now
 	testing1 := half
-	testing1.Starting = 1
+	testing1.Tests = breaker.Tests{{Namespace: "shop", Until: now}}
 	large := breaker.Closing{Scope: breaker.Scope{MilliCPU: 2000}, Code: "ServiceUnavailable", Message: "no capacity", Until: now.Add(time.Minute)}
-	starting := func(n int) func(int, breaker.Scope) int {
-		return func(i int, scope breaker.Scope) int {
+	starting := func(tests ...breaker.Test) func(int, breaker.Scope) breaker.Tests {
+		return func(i int, scope breaker.Scope) breaker.Tests {
 			if i != 1 || scope != half.Scope {
 				t.Errorf("it counts pods of %+v in pool %d", scope, i)
 			}
-			return n
+			return tests
 		}
 	}
 	for _, tc := range []struct {
 		name     string
 		closing  breaker.Closing
-		starting func(int, breaker.Scope) int
+		starting func(int, breaker.Scope) breaker.Tests
 		want     string // of a plain pod in namespace shop
 		trial    *breaker.Scope
 	}{
 		{"closed", during, nil, "Refused", nil},
 		{"half-open", half, nil, "Open", &half.Scope},
 		{"half-open, while a pod starts", testing1, nil, "HalfOpen", nil},
-		{"half-open, while a pod starts by the snapshot", half, starting(1), "HalfOpen", nil},
-		{"half-open, and the pod has started by the snapshot", testing1, starting(0), "Open", &half.Scope},
+		{"half-open, while a pod starts by the snapshot", half, starting(testing1.Tests...), "HalfOpen", nil},
+		{"half-open, and the pod has started by the snapshot", testing1, starting(), "Open", &half.Scope},
 		{"closed for larger pods", large, nil, "Open", nil},
 	} {
 		view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: breaker.Status{State: breaker.Open, Closings: []breaker.Closing{tc.closing}}}, {}}}
 		shop, other := PlainPod(), PlainPod()
 		shop.Namespace = "shop"
-		if v := r.Decide(Request{Pod: shop, Starting: tc.starting}, view, now).Burst[1]; v.Reason.Code != tc.want || !cmp.Equal(v.Trial, tc.trial) || v.Open && !v.Until.IsZero() {
+		if v := r.Decide(Request{Pod: shop, Tests: tc.starting}, view, now).Burst[1]; v.Reason.Code != tc.want || !cmp.Equal(v.Trial, tc.trial) || v.Open && !v.Until.IsZero() {
 			t.Errorf("%s: %+v, want %s", tc.name, v, tc.want)
 		}
 		if v := r.Decide(Request{Pod: other}, view, now).Burst[1]; !v.Open || v.Trial != nil {

@@ -67,9 +67,11 @@ var (
 	// ReasonMakesRoom is not Momentary: the scheduler preempts pods for the held pod.
 	ReasonMakesRoom        = define(Waiting, "MakesRoom", "node(s) in a burst pool, which stays closed while the pod can take the place of pods of low priority (makeRoom) elsewhere", "")
 	ReasonProviderRefusing = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
-	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tested with one other pod", "")
+	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tested with other pods", "")
 	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of an owner that counts failed pods, such as a Job", "")
 	ReasonBudgetSpent      = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (limits or perNamespace) has no room for the pod", "")
+	ReasonCreateRate       = define(Waiting, "CreateRate", "node(s) in a burst pool that has got as many pods as its rate (creates) allows for now", "")
+	ReasonBindingsDenied   = define(Waiting, "BindingsDenied", "node(s) in a pool to which an admission rule denied the binding of the pod, or of pods like it", "")
 	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
 
 	ReasonOptedOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
@@ -113,15 +115,16 @@ var (
 	reasonNoCredit      = define(OfPool, "NoCredit", "the pool counts as full, because its nodes have not served pods like this one for too long", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
 	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool counts as full, because its capacity has been unknown for unknownGrace", "")
+	reasonNoBindings    = define(OfPool, "NoBindings", "an admission rule denies the pod's binding to the pool's nodes", "")
 	reasonNoGroups      = define(OfPool, "NoGroups", "the scheduler has no data about the pool yet", "")
 
 	// ReasonBetterPool is for nodes that rank below a pool with room. ReasonInNoBurstPool is for virtual-kubelet nodes
 	// outside of every burst pool. ReasonAwaitsGateTaint is for new burst nodes to which the controller has not added
-	// the gate taint yet. ReasonNotAvailable is for burst nodes that are not ready or are cordoned.
+	// the gate taint yet. ReasonNotAvailable is for burst nodes that are not ready, are cordoned or lack their label.
 	ReasonBetterPool      = define(OfNode, "BetterPool", "node(s) in a pool ranked below a pool with room", "")
 	ReasonInNoBurstPool   = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
 	ReasonAwaitsGateTaint = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
-	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are cordoned or not ready", "")
+	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are cordoned, not ready or without their label", "")
 )
 
 // These labels of a namespace allow its pods to lose a protection in burst pools.

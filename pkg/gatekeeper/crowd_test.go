@@ -73,12 +73,12 @@ func (q *cycles) schedule(stopped func() bool) error {
 		q.tried++
 		d := q.w.Decide(p, Snapshot{}, gate.Wait{})
 		if !d.Opens() {
-			var reservation *held.Reservation
+			var wait *held.Wait
 			if q.tried%5 == 0 {
-				reservation = &held.Reservation{Node: "n"}
+				wait = &held.Wait{ReplicaSet: "web"}
 			}
 			q.w.Gatekeeper.Failed(p, true)
-			q.w.Hold(klog.Background(), p, &d, reservation)
+			q.w.Hold(klog.Background(), p, &d, wait, false)
 			continue
 		}
 		q.w.Release(p.UID)
@@ -107,7 +107,6 @@ func (w *world) ask(stopped func() bool) {
 	for r := rand.New(rand.NewPCG(1, 1)); !stopped(); {
 		uid := types.UID(fmt.Sprint("p", r.IntN(2000)))
 		w.Lookup(uid)
-		w.Reservations(uid)
 		if p, err := w.pods.Pods("default").Get(string(uid)); err == nil {
 			w.Waited(p)
 			w.SchedulerSignature(p)
@@ -145,7 +144,7 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 			}
 		}
 	case 5:
-		w.setOverride("", map[string]string{"gate": []string{string(gate.OverrideClosed), "garbage"}[r.IntN(2)]})
+		w.setOverride(map[string]string{"gate": []string{string(gate.OverrideClosed), "garbage"}[r.IntN(2)]})
 	case 6:
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{"agentpool": "other"}}}
 		must.Do(w.TB)(w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{}))
@@ -159,7 +158,7 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 
 // TestCrowdThatChanges: 2,000 pods wait. Meanwhile pods are added, changed and deleted, the pool fills and empties, the
 // gate is overridden, and scheduling cycles run. Once the pool is full, the gate opens for every pod: no pod is lost
-// between a cycle and a concurrent sync. No reservation of a deleted pod remains. Run this test with the race detector.
+// between a cycle and a concurrent sync. No deleted pod remains held. Run this test with the race detector.
 func TestCrowdThatChanges(t *testing.T) {
 	const crowd, steps = 2000, 150
 	var pods []runtime.Object
@@ -195,8 +194,8 @@ func TestCrowdThatChanges(t *testing.T) {
 	for i := range steps {
 		w.change(r, i, q)
 	}
-	w.setOverride("", map[string]string{"gate": string(gate.OverrideClosed)})
-	w.setOverride("", nil)
+	w.setOverride(map[string]string{"gate": string(gate.OverrideClosed)})
+	w.setOverride(nil)
 	w.setStatus(3, 3)
 	for n := crowd + steps; n > 0; {
 		w.eventually(func() string {
@@ -216,9 +215,12 @@ func TestCrowdThatChanges(t *testing.T) {
 	close(done)
 	others.Wait()
 	must.NoError(t, <-failed)
-	if left := w.Reservations(""); len(left) > 0 {
-		t.Errorf("reservations to pods that are gone: %v", left)
-	}
+	w.eventually(func() string {
+		if left := w.held.Count(); left > 0 {
+			return fmt.Sprintf("%d pods that are gone are held", left)
+		}
+		return ""
+	})
 	t.Logf("%d cycles", q.tried)
 	if q.tried < crowd {
 		t.Errorf("only %d cycles for %d pods", q.tried, crowd)

@@ -163,12 +163,12 @@ func (g *Gatekeeper) burstSpaces() map[string]*held.Space {
 
 // spaceOn returns the node's Space, or nil if the scheduler does not use the node.
 func (g *Gatekeeper) spaceOn(node *v1.Node) *held.Space {
-	rank, i := g.config.Pools.RankOf(node.Labels)
+	rank, i := g.config.Pools.RankOf(node)
 	space := &held.Space{Node: node, Burst: pool.None, Used: g.usage.Of(node.Name)}
 	if g.config.Pools.IsBurst(i) {
 		space.Burst, space.Tolerations = i, g.config.Pools.At(i).Tolerations()
 	}
-	if rank == pool.Excluded || space.Burst != pool.None && (!nodegroups.IsReady(node) || node.Spec.Unschedulable) {
+	if rank == pool.Excluded || space.Burst != pool.None && (!nodegroups.IsReady(node) || node.Spec.Unschedulable || g.config.Pools.LacksLabel(node)) {
 		return nil
 	}
 	return space

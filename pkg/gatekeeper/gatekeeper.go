@@ -7,12 +7,12 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +36,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
@@ -72,6 +73,8 @@ type Config struct {
 	// Refusals returns the rules of a burst pool's circuit breaker. If Refusals is nil, the Gatekeeper uses
 	// breaker.NewRules.
 	Refusals func(startWithin time.Duration) breaker.Rules
+	// Denied has the bindings that admission denied.
+	Denied *denial.Bindings
 }
 
 // Gatekeeper watches the inputs of the gate. From these inputs, it builds the view of the pools. When a change opens
@@ -121,7 +124,7 @@ type Gatekeeper struct {
 // New returns a Gatekeeper, and starts to watch the capacity sources and the override. Until the loop first evaluates
 // the pools, every regular pool keeps the gate closed with held.ReasonStarting.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
-	config.Recorder = recorder{config.Recorder}
+	config.Recorder, config.Denied = recorder{config.Recorder}, cmp.Or(config.Denied, denial.NewBindings())
 	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
 		config:   config,
@@ -169,11 +172,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		Held: g.held, Declines: g.declines, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
 	})
 	if *config.Args.ScaleIn.HoldSurge {
-		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers, func(deployment types.UID) {
-			if g.held.RolloutChanged(deployment) {
-				poke(g.changed)
-			}
-		}); err != nil {
+		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers); err != nil {
 			return nil, err
 		}
 	}
@@ -240,11 +239,16 @@ func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
 	return g.config.Pools.Group(nodes)
 }
 
-// uses returns the usage of each pool, and of each namespace in the burst pools, by the pool's index. The usage of a
-// burst pool counts against the pool's budget.
-func (g *Gatekeeper) uses() ([]aci.Use, []map[string]aci.Use) {
+// uses returns the usage of each pool, and of each namespace in the burst pools, and the last creates there, by the pool's
+// index.
+func (g *Gatekeeper) uses() (uses []aci.Use, byNamespace []map[string]aci.Use, creates []breaker.Creates) {
 	byPool, _ := g.byPool()
-	return g.usage.Uses(g.config.Pools, byPool)
+	uses, byNamespace = g.usage.Uses(g.config.Pools, byPool)
+	creates = make([]breaker.Creates, len(uses))
+	for i := range g.config.Pools.Burst() {
+		creates[i] = slices.Clone(g.view.Load().Pools[i].Provider.Creates)
+	}
+	return uses, byNamespace, creates
 }
 
 // Snapshot is the part of a scheduling cycle's snapshot that the gate needs. If Burst or Share is nil, the gate does
@@ -272,33 +276,41 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 		request.Share = func(i int) aci.Use { return snapshot.Share(i, pod.Namespace) }
 	}
 	if snapshot.NotStarted != nil {
-		g.countNotStarted(&request, snapshot.NotStarted, now)
+		g.countNotStarted(&request, snapshot.NotStarted, view, now)
 	}
-	if g.held.Tried(pod.UID, now) {
+	batch, alone := g.held.Tried(pod.UID, now)
+	if alone {
+		request.Declined = nil
+	}
+	if batch {
 		poke(g.batch)
 	}
 	rule := g.overridden()
 	return rule.Decide(request, view, now)
 }
 
-// countNotStarted sets the request's functions Starting and Pacing. Both functions count the bound pods that the
-// informer has delivered. They also count the pods that notStarted (Snapshot.NotStarted) visits, such as assumed pods.
-func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), now time.Time) {
-	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
-		var uids []types.UID
+// countNotStarted sets the request's functions Tests, Creates and Pacing. Tests and Pacing count the bound pods that the
+// informer has delivered, and Creates those in the view. They also count the pods that notStarted (Snapshot.NotStarted)
+// visits, such as assumed pods.
+func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), view *nodegroups.View, now time.Time) {
+	placed := func(i int, match func(*v1.Pod) bool) map[types.UID]string {
+		namespaces := map[types.UID]string{}
 		notStarted(i, func(pod *v1.Pod) {
 			if match(pod) {
-				uids = append(uids, pod.UID)
+				namespaces[pod.UID] = pod.Namespace
 			}
 		})
-		return uids
+		return namespaces
 	}
-	request.Starting = func(i int, scope breaker.Scope) int {
+	request.Tests = func(i int, scope breaker.Scope) breaker.Tests {
 		onACI := g.config.Pools.At(i).OnACI()
 		selects := func(pod *v1.Pod) bool {
-			return scope == (breaker.Scope{}) || scope.Selects(breaker.ScopeOf(pod, onACI))
+			return pod.Spec.SchedulerName == g.config.SchedulerName && (scope == (breaker.Scope{}) || scope.Selects(breaker.ScopeOf(pod, onACI)))
 		}
-		return g.providers.Starting(i, scope, placed(i, selects), now)
+		return g.providers.Tests(i, scope, placed(i, selects), now)
+	}
+	request.Creates = func(i int) breaker.Creates {
+		return view.Pools[i].Provider.Creates.With(placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
 	request.Pacing = func(i int) *breaker.Pacing {
@@ -346,6 +358,7 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 func (g *Gatekeeper) request(pod *v1.Pod, key string, since waiting.Since, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil, request.Inherited = since.Unschedulable, since.NoRoom, since.Ignored, since.Inherited
+	request.LeftOut = g.config.Denied.LeftOut(pod.UID, g.config.Pools.Len(), true, now)
 	request.RefusedAt, request.NoScaleUp = g.sources.RefusedAt, g.sources.NoScaleUp
 	if g.declines.Known() {
 		digest := sync.OnceValue(func() string {
@@ -379,10 +392,11 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	}
 }
 
-// Hold records that the decision holds the pod back. If a reservation closed the gate, Hold also records the
-// reservation. Hold then makes the loop decide for the pod again at once. The view may have changed during the cycle,
-// or the decision may change before the loop's timer is due.
-func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, reservation *held.Reservation) {
+// Hold records that the decision holds the pod back. wait is what closed the gate, or nil. repelled is whether other pods
+// keep the pod off nodes: what the pod finds out about node groups then holds for no other pod. Hold then makes the loop
+// decide for the pod again at once. The view may have changed during the cycle, or the decision may change before the
+// loop's timer is due.
+func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, wait *held.Wait, repelled bool) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
@@ -392,7 +406,13 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	if !g.waits(pod) {
 		return
 	}
-	g.held.Add(pod, g.autoscalerKey(pod), decision, reservation, g.config.Clock.Now())
+	key := ""
+	if !repelled {
+		key = g.autoscalerKey(pod)
+	} else {
+		g.declines.Forget(pod.UID) // it must not be the trial of other pods
+	}
+	g.held.Add(pod, key, decision, wait, g.config.Clock.Now())
 	// The informer may have stored a change of the pod before Add, when g.held did not have the pod. Such a change is
 	// processed here. The informer's event handler processes later changes.
 	switch current := g.current(pod); {
@@ -456,10 +476,18 @@ func (g *Gatekeeper) cycleEnded(pod types.UID) {
 // Reserved records that a node is reserved for the pod.
 func (g *Gatekeeper) Reserved(pod types.UID) { g.held.Reserved(pod) }
 
+// BindingDenied makes the loop look at the bindings that admission denied.
+func (g *Gatekeeper) BindingDenied() { poke(g.changed) }
+
 // Binding records that the pod is being bound.
 func (g *Gatekeeper) Binding(pod types.UID) { g.held.Binding(pod) }
 
-// Release drops the pod's reservation.
+// ForRollout returns the result of held.Pods.ForRollout.
+func (g *Gatekeeper) ForRollout(pod, replicaSet types.UID) (since time.Time, others int) {
+	return g.held.ForRollout(pod, replicaSet)
+}
+
+// Release ends the pod's wait.
 func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 
 // Waited returns how long the pod has been unschedulable, or 0 if that is not known.
@@ -479,9 +507,6 @@ func (g *Gatekeeper) Local(pod types.UID) { g.held.Local(pod) }
 
 // ByLoop records whether the gatekeeper requeues the pod when a node may have capacity for it (held.Pods.ByLoop).
 func (g *Gatekeeper) ByLoop(pod types.UID, byLoop bool) bool { return g.held.ByLoop(pod, byLoop) }
-
-// Reservations returns the reservations of all held pods, except for the pod with the UID but.
-func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
 
 // Assume replaces the view, clears the override, and makes the gatekeeper use the times in the pods' conditions. Tests
 // call Assume instead of Run.
@@ -504,17 +529,7 @@ type recorder struct{ events.EventRecorder }
 
 // Eventf implements events.EventRecorder.
 func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
-	const most = 1000
-	message := fmt.Sprintf(note, args...)
-	if len(message) > most {
-		message = strings.ToValidUTF8(message[:most], "") + " …"
-	}
-	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", message)
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", refusal.Short(fmt.Sprintf(note, args...), refusal.MaxEvent))
 }
 
-func poke(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+var poke = publishing.Poke

@@ -132,7 +132,7 @@ func (w *world) hold(name string, annotations map[string]string, since time.Time
 	w.addPod(p)
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	w.Gatekeeper.Failed(p, true)
-	w.Hold(klog.Background(), p, &d, nil)
+	w.Hold(klog.Background(), p, &d, nil, false)
 }
 
 // TestGaugesOfNamespaces: the first 200 namespaces in a burst pool have series of their own, until their pods are gone.

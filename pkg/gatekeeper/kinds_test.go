@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -130,8 +131,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	if !d.Burst[2].Open {
 		w.Gatekeeper.Failed(p, true)
-		d := d
-		w.held.Add(p, w.autoscalerKey(p), &d, nil, w.clock.Now())
+		w.Hold(klog.Background(), p, &d, nil, strings.HasPrefix(name, "repelled"))
 	}
 	return d.Burst[2].Open
 }
@@ -151,10 +151,11 @@ func (w *kindsWorld) check(name, cpu string, want bool) {
 	}
 }
 
-// TestKinds: if a node group declines a pod, it also counts as having declined other pods with the same key. From time
-// to time, one pod waits on its own clock as the trial.
+// TestKinds: if a node group declines a pod, it also counts as having declined other pods with the same key, unless
+// other pods keep the pod off nodes. From time to time, one pod waits on its own clock as the trial.
 func TestKinds(t *testing.T) {
 	w := newKindsWorld(t)
+	w.check("repelled", "3", false)
 	w.check("first", "1", false)
 	w.step(59 * time.Second)
 	w.check("early", "1", false)
@@ -163,11 +164,14 @@ func TestKinds(t *testing.T) {
 		t.Error("the first pod is not requeued")
 	}
 	w.check("second", "1", true)
+	w.check("repelled", "3", true)
+	w.check("like it, and not repelled", "3", false)
 	w.check("of another kind", "2", false)
 
 	w.clock.Step(gate.TrialAfter)
 	w.check("believes", "1", true)
 	w.clock.Step(time.Second)
+	w.check("repelled, too", "1", false) // it waits on its own clock, and does not stay the probe
 	w.check("probe", "1", false)
 	w.forget("probe")
 	w.check("another probe", "1", false)

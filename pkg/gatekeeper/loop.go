@@ -160,6 +160,12 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 		}
 	}
 	view := nodegroups.Build(facts, before, now)
+	for i := range view.Pools {
+		p := &view.Pools[i]
+		if p.Denied = g.config.Denied.Of(i, now); p.Denied != nil {
+			p.Until = nodegroups.Earliest(p.Until, p.Denied.Until)
+		}
+	}
 	for i := range g.config.Pools.Regular() {
 		if p, old := &view.Pools[i], &before.Pools[i]; old.State != p.State || old.Reason.Code != p.Reason.Code {
 			logger.Info("The capacity of a pool changed", "pool", g.config.Pools.At(i).Name,
@@ -192,7 +198,9 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	full, changes := g.findFull(&rule, view, onlyNew, assess, now)
 	result := g.held.Reconsider(onlyNew, now, g.burstSpaces, func(c *held.Candidate) gate.Decision {
 		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
-		request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]
+		if request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]; c.AutoscalerKey == "" {
+			request.Declined = nil // what others found out does not hold for the pod, nor may it be their trial
+		}
 		decision := rule.DecideFor(request, assess(c.ViewKey, &request), view, now)
 		if g.declines.Learn(c.AutoscalerKey, &decision) {
 			poke(g.changed) // earlier decisions of this sync for pods with the same key may be outdated
@@ -204,7 +212,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	defer poke(g.batch)
 	if g.budgetFreed.Swap(false) || !onlyNew || result.Budgets {
-		g.held.WithinBudgets(g.config.Pools, g.uses, now)
+		changes = nodegroups.Earliest(changes, g.held.WithinBudgets(g.config.Pools, g.uses, now))
 	}
 	next := nodegroups.Earliest(nodegroups.Earliest(result.Next, changes), view.Until())
 	if onlyNew {
@@ -293,7 +301,8 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	if !g.loop.takenOver {
 		return
 	}
-	report := &publishing.Report{View: view, Override: g.override.InForce(now), Problems: g.loop.problems.Messages()}
+	report := &publishing.Report{View: view, Override: g.override.InForce(now)}
+	report.Problems, report.Codes = g.loop.problems.List()
 	g.sources.Remember(&report.Memory, g.held.Count() > 0, now)
 	g.providers.Remember(&report.Memory)
 	g.override.Remember(&report.Memory)

@@ -13,10 +13,9 @@ import (
 )
 
 var requeuedPods = metrics.NewCounter(&metrics.CounterOpts{
-	Subsystem:      "pool_priority",
-	Name:           "requeued_pods_total",
-	Help:           "Held pods that the gatekeeper requeued.",
-	StabilityLevel: metrics.ALPHA,
+	Subsystem: "pool_priority",
+	Name:      "requeued_pods_total",
+	Help:      "Held pods that the gatekeeper requeued.",
 })
 
 // leader is the publisher that the gauges read. A gatekeeper stores its publisher in leader when it becomes the leader.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
@@ -94,7 +95,9 @@ const quotaMessage = `api call to https://management.azure.com/x: got HTTP respo
 func TestBurstPoolRefuses(t *testing.T) {
 	RegisterMetrics()
 	providers.Refusals.Reset()
-	w := newWorld(t, burstNode("virtual"))
+	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
+		args.Capacity.StaleAfter = &metav1.Duration{Duration: time.Hour}
+	}, burstNode("virtual"))
 	w.run()
 	w.setStatus(3, 3)
 	w.Lead()
@@ -112,7 +115,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 		t.Errorf("it is not known when that changes: %+v", d.Burst[2])
 	}
 	w.Gatekeeper.Failed(waiting, true)
-	w.Hold(klog.Background(), waiting, &d, nil)
+	w.Hold(klog.Background(), waiting, &d, nil, false)
 	w.published(breaker.Refusing)
 	w.heard("BurstPoolRefuses burst pool aci: its provider has refused pods since")
 	if got, err := testutil.GetCounterMetricValue(providers.Refusals.WithLabelValues("aci", "ContainerGroupQuotaReached")); err != nil || got != 2 {
@@ -123,15 +126,23 @@ func TestBurstPoolRefuses(t *testing.T) {
 	}
 
 	// After the backoff of a minute, by the fake clock, the held pod is requeued to test the pool.
-	w.eventually(func() string {
-		if !w.wasActivated("waiting") {
-			return "the held pod is not requeued for a probe"
-		}
-		return ""
-	})
-	probe := w.onBurst("probe")
+	w.activates("waiting", "the held pod is not requeued for a probe")
+	probe, began := w.onBurst("probe"), w.clock.Now()
+	probe.Namespace = "probes"
 	w.addPod(probe)
 	w.verdict(waiting, "HalfOpen")
+
+	// The test pod does not start. After three minutes, the pod of another namespace is requeued as a further test.
+	d = w.Decide(waiting, Snapshot{}, gate.Wait{})
+	w.Gatekeeper.Failed(waiting, true)
+	w.Hold(klog.Background(), waiting, &d, nil, false)
+	w.activates("waiting", "no pod of another namespace is requeued for a test")
+	w.mu.Lock()
+	after := w.at.Sub(began)
+	w.mu.Unlock()
+	if after < 2*time.Minute || after > 4*time.Minute {
+		t.Errorf("it is requeued after %v", after)
+	}
 	probe.Status.Phase = v1.PodRunning
 	w.update(probe)
 	w.verdict(waiting, "Open")

@@ -31,7 +31,9 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 		{"the first 500 fit no node", 500, 500 + 3*budget},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.MaxPods = budget }, burstNode("virtual"))
+			w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
+				args.Pools[2].Burst.MaxPods, args.Pools[2].Burst.Platform = budget, configv1.PlatformOther
+			}, burstNode("virtual"))
 			w.config.Informers.Start(w.Context().Done())
 			w.config.Informers.WaitForCacheSync(w.Context().Done())
 			view := func(state nodegroups.State) *nodegroups.View {

@@ -34,7 +34,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	}
 	logger.Info("Starting from the published state", "configMap", g.config.Args.StatusConfigMap, "written", last.Memory.Written)
 	g.sources.Restore(&last.Memory, now)
-	g.providers.Restore(&last.Memory, now)
+	g.providers.Restore(last, now)
 	g.override.Restore(&last.Memory)
 	view := *g.view.Load()
 	if last.View != nil && now.Sub(last.Memory.Written) <= max(g.rule.UnknownGrace, restoreLimit) {

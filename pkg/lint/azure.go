@@ -85,30 +85,26 @@ func (v VirtualNode) String() string {
 // VirtualNodes returns whether the cluster can have the add-on's virtual node (v1), and virtual nodes v2.
 func (a *AKS) VirtualNodes() (v1, v2 VirtualNode) {
 	n := &a.NetworkProfile
+	no1, no2, unknown1, unknown2 := &v1.Impossible, &v2.Impossible, &v1.Unknown, &v2.Unknown
 	for _, fact := range []struct {
-		is                           bool
-		what                         string
-		v1, v2, unknownV1, unknownV2 bool
+		is    bool
+		what  string
+		lists []*[]string
 	}{
-		{is: a.isAutomatic(), what: "AKS Automatic", v1: true, v2: true},
-		{is: !strings.EqualFold(n.NetworkPlugin, "azure"), what: "network plugin " + n.NetworkPlugin, v1: true, v2: true},
-		{is: strings.EqualFold(n.NetworkPluginMode, "overlay"), what: "Azure CNI Overlay", v1: true, v2: true},
-		{is: len(a.APIServerAccessProfile.AuthorizedIPRanges) > 0, what: "API-server authorized IP ranges", v1: true, v2: true},
-		{is: slices.ContainsFunc(n.IPFamilies, func(f string) bool { return strings.EqualFold(f, "IPv6") }), what: "IPv6", v1: true, unknownV2: true},
-		{is: strings.EqualFold(n.NetworkPolicy, "azure"), what: "network policy by Azure NPM", v2: true, unknownV1: true},
-		{is: strings.EqualFold(n.NetworkPolicy, "cilium") || strings.EqualFold(n.NetworkDataplane, "cilium"), what: "Cilium", v2: true, unknownV1: true},
-		{is: strings.EqualFold(n.NetworkPolicy, "calico"), what: "network policy by Calico", unknownV1: true},
-		{is: a.autoProvisions() && strings.EqualFold(n.NetworkPolicy, "calico"), what: "node auto-provisioning with Calico", v2: true},
-		{is: a.autoProvisions() && !a.isAutomatic(), what: "node auto-provisioning", unknownV1: true, unknownV2: true},
+		{a.isAutomatic(), "AKS Automatic", []*[]string{no1, no2}},
+		{!strings.EqualFold(n.NetworkPlugin, "azure"), "network plugin " + n.NetworkPlugin, []*[]string{no1, no2}},
+		{strings.EqualFold(n.NetworkPluginMode, "overlay"), "Azure CNI Overlay", []*[]string{no1, no2}},
+		{len(a.APIServerAccessProfile.AuthorizedIPRanges) > 0, "API-server authorized IP ranges", []*[]string{no1, no2}},
+		{slices.ContainsFunc(n.IPFamilies, func(f string) bool { return strings.EqualFold(f, "IPv6") }), "IPv6", []*[]string{no1, unknown2}},
+		{strings.EqualFold(n.NetworkPolicy, "azure"), "network policy by Azure NPM", []*[]string{unknown1, no2}},
+		{strings.EqualFold(n.NetworkPolicy, "cilium") || strings.EqualFold(n.NetworkDataplane, "cilium"), "Cilium", []*[]string{unknown1, no2}},
+		{strings.EqualFold(n.NetworkPolicy, "calico"), "network policy by Calico", []*[]string{unknown1}},
+		{a.autoProvisions() && strings.EqualFold(n.NetworkPolicy, "calico"), "node auto-provisioning with Calico", []*[]string{no2}},
+		{a.autoProvisions() && !a.isAutomatic(), "node auto-provisioning", []*[]string{unknown1, unknown2}},
 	} {
-		for _, of := range []struct {
-			v                   *VirtualNode
-			impossible, unknown bool
-		}{{&v1, fact.v1, fact.unknownV1}, {&v2, fact.v2, fact.unknownV2}} {
-			if fact.is && of.impossible {
-				of.v.Impossible = append(of.v.Impossible, fact.what)
-			} else if fact.is && of.unknown {
-				of.v.Unknown = append(of.v.Unknown, fact.what)
+		for _, list := range fact.lists {
+			if fact.is {
+				*list = append(*list, fact.what)
 			}
 		}
 	}

@@ -143,8 +143,7 @@ func (f *Facts) checkPool(i int, add adder) {
 func (f *Facts) checkQuota(add adder) {
 	var pods int
 	var milliCPU int64
-	for i := range f.Pools.Burst() {
-		p := f.Pools.At(i)
+	for _, p := range f.Pools.Burst() {
 		if !p.OnACI() {
 			continue
 		}

@@ -65,7 +65,7 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	if _, known := f.Pools.OrderOf(w.Template.Annotations); !known && w.Ours && f.Pools.Len() > 0 {
 		add("UnknownOrder", Warning, object, "docs/configuration.md#orders", "correct the annotation "+pool.OrderAnnotation, "its pods do not burst: the configuration has no order %.63q", w.Template.Annotations[pool.OrderAnnotation])
 	}
-	if w.Ours && w.Expendable > 0 && f.autoscaled() {
+	if w.Ours && w.Expendable > 0 && f.Pools.Autoscaled() {
 		add("ExpendablePriority", Warning, object, "docs/costs.md#headroom", "give the pods a priority from -10 to -1",
 			"%d of its pod(s) have a priority below -10, so the cluster autoscaler adds no VM for them: if they are placeholders, it does not replace the room that others took", w.Expendable)
 	}
@@ -91,16 +91,6 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 	}
 }
 
-// autoscaled reports whether the cluster autoscaler grows a pool.
-func (f *Facts) autoscaled() bool {
-	for i := range f.Pools.Len() {
-		if f.Pools.At(i).ClusterAutoscaler != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // checkOurs checks a workload of this scheduler.
 func (f *Facts) checkOurs(w *Workload, add adder) {
 	if !f.Pools.HasBurst() {
@@ -110,8 +100,7 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 		add("CannotBurst", Info, w.String(), "docs/reasons.md", "", "its pods always wait for a VM: %s", w.CannotBurst)
 		return
 	}
-	for i := range f.Pools.Burst() {
-		p := f.Pools.At(i)
+	for i, p := range f.Pools.Burst() {
 		if lost := w.Lost.In(p); len(lost) > 0 && !f.Tenants {
 			pods := "its pods"
 			if w.Pods > 0 {
@@ -119,7 +108,7 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 			}
 			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, %s run without %s", p.Name, pods, strings.Join(lost, " and "))
 		}
-		if w.Buffer != "" && f.autoscaled() && ptr.Deref(p.Burst.AddTolerations, true) {
+		if w.Buffer != "" && f.Pools.Autoscaled() && ptr.Deref(p.Burst.AddTolerations, true) {
 			add("BufferCopiesBurstPods", Warning, w.String(), "docs/costs.md#headroom", "name a PodTemplate in the CapacityBuffer by podTemplateRef, or set burst.addTolerations: false in pool "+p.Name,
 				"CapacityBuffer %s names it by scalableRef. When its newest pod runs in pool %s, the cluster autoscaler copies that pod's tolerations, and keeps no VM for the buffer", w.Buffer, p.Name)
 		}
@@ -132,7 +121,7 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 
 // IsV2 reports whether the burst pool with index i has virtual nodes v2.
 func (f *Facts) IsV2(i int) bool {
-	return slices.ContainsFunc(f.BurstNodes, func(n corev1.Node) bool { return f.Pools.Of(n.Labels) == i && aci.IsV2(n.Labels) })
+	return slices.ContainsFunc(f.BurstNodes, func(n corev1.Node) bool { return f.Pools.Of(&n) == i && aci.IsV2(n.Labels) })
 }
 
 // ToleratesAll reports whether the tolerations tolerate every taint with the effect NoSchedule.

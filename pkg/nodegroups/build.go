@@ -128,9 +128,7 @@ func (g *Group) build(j *GroupStatus, old *Group, isNew bool, facts *Facts, now 
 	g.Settled = settled(g.State, g.Reason.Code)
 	g.startWith(set)
 	for _, node := range j.Members {
-		if made := node.CreationTimestamp.Time; made.After(g.Newest) {
-			g.Newest = made
-		}
+		g.Newest = Latest(g.Newest, node.CreationTimestamp.Time)
 		if since := readySince(node); !set.isStarting(node) && since.After(g.LastReady) {
 			g.LastReady = since
 		}
@@ -156,9 +154,7 @@ func (g *Group) build(j *GroupStatus, old *Group, isNew bool, facts *Facts, now 
 	}
 	g.order()
 	g.serve(j.Members, set, facts, now)
-	if g.LastScaleUp.After(g.LastActivity) {
-		g.LastActivity = g.LastScaleUp
-	}
+	g.LastActivity = Latest(g.LastActivity, g.LastScaleUp)
 	return until
 }
 

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 )
 
 // passingTaint is a temporary taint that a controller, the cloud or an autoscaler puts on a node. Node templates leave
@@ -188,6 +191,26 @@ func IsLeaving(node *corev1.Node) bool {
 // drained, or because an autoscaler is about to remove it.
 func MayGo(node *corev1.Node) bool {
 	return IsLeaving(node) || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return passing(t.Key) != nil })
+}
+
+// Suits reports whether the node may accept pods with these requests, constraints and tolerations, if no other pod uses
+// the node.
+func Suits(node *corev1.Node, requests corev1.ResourceList, constraints nodeaffinity.RequiredNodeAffinity, tolerations []corev1.Toleration) bool {
+	for name, quantity := range requests {
+		if allocatable := node.Status.Allocatable[name]; quantity.Cmp(allocatable) > 0 {
+			return false
+		}
+	}
+	taints := node.Spec.Taints
+	if node.Spec.Unschedulable {
+		taints = append(slices.Clip(taints), corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, tolerations,
+		func(taint *corev1.Taint) bool { return taint.Effect != corev1.TaintEffectPreferNoSchedule }, true); untolerated {
+		return false
+	}
+	match, err := constraints.Match(node)
+	return match || err != nil
 }
 
 // Changed reports whether the node changed in a way that affects the view. Heartbeats do not affect the view.

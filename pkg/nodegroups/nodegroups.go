@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/denial"
 )
 
 // State is the state of a node group or of a regular pool.
@@ -241,6 +242,8 @@ type Pool struct {
 	// Places has the keys of the place labels (IsPlaceLabel) on the burst pool's nodes, such as zone and host name.
 	// NodeTemplates leave place labels out.
 	Places map[string]bool `json:"places,omitempty"`
+	// Denied is set while an admission rule denies bindings to the pool's nodes.
+	Denied *denial.Denied `json:"denied,omitempty"`
 }
 
 // Arriving returns the number of the pool's ordered nodes that have no Node object yet.
@@ -312,12 +315,9 @@ func (v *View) Until() time.Time {
 
 // AnyFinal reports whether any group is Growing and AtMaximum.
 func (v *View) AnyFinal() bool {
-	for i := range v.Pools {
-		if slices.ContainsFunc(v.Pools[i].Groups, func(g Group) bool { return g.State == Growing && g.AtMaximum }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool {
+		return slices.ContainsFunc(p.Groups, func(g Group) bool { return g.State == Growing && g.AtMaximum })
+	})
 }
 
 // Earliest returns the earlier of two times. A zero time means never.

@@ -31,10 +31,7 @@ type Outage struct {
 func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 	at := since.Add(d)
 	for _, p := range a.Outages {
-		from := p.From
-		if since.After(from) {
-			from = since
-		}
+		from := Latest(p.From, since)
 		switch {
 		case !p.To.IsZero() && !p.To.After(since), !from.Before(at):
 			// the outage ended before the pod began to wait, or began after the pod had waited for d

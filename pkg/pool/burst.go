@@ -70,9 +70,16 @@ func (p *Pool) prepareBurst(tenants bool) error {
 		}
 	}
 	p.limits = limitsOf(p.Burst.Budget())
+	p.creates, p.shared = Rates{int(ptr.Deref(p.Burst.Creates.Per5Minutes, 0)), int(ptr.Deref(p.Burst.Creates.PerHour, 0))}, tenants
 	p.perNamespace = limitsOf(ptr.Deref(p.Burst.PerNamespace, configv1.BurstLimits{}))
 	return nil
 }
+
+// RateWindows are the times for which Rates are set.
+var RateWindows = [...]time.Duration{5 * time.Minute, time.Hour}
+
+// Rates are the most pods that a burst pool may get in each of the RateWindows. 0 means no limit.
+type Rates [len(RateWindows)]int
 
 func limitsOf(budget configv1.BurstLimits) Limits {
 	limits := Limits{Pods: int(budget.Pods)}
@@ -90,15 +97,28 @@ func (l List) MayOverflow() bool {
 	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.Burst != nil && p.Burst.WhileGrowing == configv1.Overflow })
 }
 
+// Returns reports whether Return is enabled in any pool.
+func (l List) Returns() bool {
+	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.Return() != nil })
+}
+
+// Autoscaled reports whether the cluster autoscaler grows any pool.
+func (l List) Autoscaled() bool {
+	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.ClusterAutoscaler != nil })
+}
+
 // Limits returns the burst pool's budget.
 func (p *Pool) Limits() Limits { return p.limits }
 
 // PerNamespace returns the budget of each namespace in the burst pool.
 func (p *Pool) PerNamespace() Limits { return p.perNamespace }
 
-// LimitsNamespaces reports whether any burst pool has a budget for each namespace.
+// Creates returns the burst pool's rates, and whether a namespace may use only half of each.
+func (p *Pool) Creates() (rates Rates, shared bool) { return p.creates, p.shared }
+
+// LimitsNamespaces reports whether any burst pool has a budget or rates for each namespace.
 func (l List) LimitsNamespaces() bool {
-	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.perNamespace != (Limits{}) })
+	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.perNamespace != (Limits{}) || p.shared && p.creates != (Rates{}) })
 }
 
 // OnACI reports whether the burst pool's pods run on Azure Container Instances.
@@ -110,10 +130,7 @@ func (p *Pool) Loses(loss configv1.Loss) bool { return loss == configv1.LossNetw
 
 // StartWithin returns how long a pod in the burst pool may take to start; 0 means no limit.
 func (p *Pool) StartWithin() time.Duration {
-	if p.Burst.StartWithin == nil {
-		return 0
-	}
-	return p.Burst.StartWithin.Duration
+	return ptr.Deref(p.Burst.StartWithin, metav1.Duration{}).Duration
 }
 
 // BelowPriority returns the priority below which pods are preempted before a pod bursts to the pool, and below which

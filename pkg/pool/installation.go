@@ -56,15 +56,12 @@ func IsGateTaint(t corev1.Taint) bool {
 // assume that no pod fits on the node.
 func HasGateTaint(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }
 
-// GateTaintTrial returns a node on which a dry run can test whether the gate taint may be set, and the node as the dry
-// run changes it. It prefers a node of a burst pool. If every node has another installation's gate taint, it returns nil.
+// GateTaintTrial returns a node of a burst pool on which a dry run can test whether the gate taint may be set, and the node
+// as the dry run changes it. It returns nil if every such node has another installation's gate taint, or there is none.
 // If the node already has the gate taint, the dry run removes the taint, because an admission rule might allow a request
 // that changes nothing.
 func (l List) GateTaintTrial(nodes []corev1.Node) (node, changed *corev1.Node) {
-	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return l.IsBurstNode(n.Labels) && l.OtherOf(&n) == "" })
-	if i < 0 {
-		i = slices.IndexFunc(nodes, func(n corev1.Node) bool { return l.OtherOf(&n) == "" })
-	}
+	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return l.IsBurstNode(&n) && l.OtherOf(&n) == "" })
 	if i < 0 {
 		return nil, nil
 	}

@@ -31,6 +31,7 @@ func TestInstallation(t *testing.T) {
 	}{
 		{"its own", taint("blue", corev1.TaintEffectNoSchedule), true, true, true, true, ""},
 		{"another's", taint("green", corev1.TaintEffectNoSchedule), false, false, true, false, "green"},
+		{"that of an installation with the default name", taint(configv1.DefaultInstallation, corev1.TaintEffectNoSchedule), false, false, true, false, configv1.DefaultInstallation},
 		{"its own, with an effect that hides it from nobody", taint("blue", corev1.TaintEffectPreferNoSchedule), true, false, false, false, ""},
 		{"another key", corev1.Taint{Key: "other", Value: "blue", Effect: corev1.TaintEffectNoSchedule}, false, false, false, false, ""},
 	} {

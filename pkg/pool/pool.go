@@ -33,7 +33,7 @@ const (
 // Rank is a place in the order of the nodes. Rank 0 is the most preferred.
 type Rank int
 
-// Excluded is the rank of virtual-kubelet nodes that are in no burst pool. The scheduler never uses these nodes.
+// Excluded is the rank of virtual-kubelet nodes (IsVirtual) that are in no burst pool. The scheduler never uses these nodes.
 const Excluded Rank = -1
 
 // Pool is an entry of the list. It must not be changed.
@@ -43,6 +43,9 @@ type Pool struct {
 	admits   func(*corev1.Namespace) bool // whether pods of the namespace may use the burst pool; nil admits all
 	// limits is the budget of a burst pool, and perNamespace that of each namespace in it.
 	limits, perNamespace Limits
+	// creates are the burst pool's rates. With shared, each namespace may use half.
+	creates Rates
+	shared  bool
 	// Graces has the pool's own graces. A grace that the pool does not set has the value that applies to all pools.
 	Graces Graces
 	// installation is the name of the list's installation.
@@ -56,10 +59,7 @@ type Graces struct{ Provision, Backoff, Decline time.Duration }
 
 // gracesOf returns the graces of the pool. all has the values of the graces that the pool does not set.
 func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
-	own := p.Capacity
-	if own == nil {
-		own = &configv1.PoolCapacity{}
-	}
+	own := ptr.Deref(p.Capacity, configv1.PoolCapacity{})
 	first := func(own, all *metav1.Duration) time.Duration {
 		return ptr.Deref(cmp.Or(own, all), metav1.Duration{}).Duration
 	}
@@ -117,18 +117,37 @@ func (l List) At(i int) *Pool { return &l.pools[i] }
 // IsBurst reports whether the pool with index i is a burst pool. It returns false for None.
 func (l List) IsBurst(i int) bool { return i != None && l.pools[i].Burst != nil }
 
-// Burst iterates over the indices of the burst pools.
-func (l List) Burst() iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for i := l.regular; i < len(l.pools) && yield(i); i++ {
+// Burst iterates over the burst pools and their indices.
+func (l List) Burst() iter.Seq2[int, *Pool] {
+	return func(yield func(int, *Pool) bool) {
+		for i := l.regular; i < len(l.pools) && yield(i, &l.pools[i]); i++ {
 		}
 	}
 }
 
-// Of returns the index of the pool that a node with these labels belongs to, or None. A node belongs to the first pool
-// whose selector matches its labels.
-func (l List) Of(nodeLabels map[string]string) int {
-	set := labels.Set(nodeLabels)
+// IsVirtual reports whether the node is a virtual kubelet's: by its label, by the taint of virtual kubelets, or by the
+// version that they report. A virtual kubelet, or whoever has its account, can remove the label.
+func IsVirtual(node *corev1.Node) bool {
+	return node.Labels[VirtualKubeletLabel] == VirtualKubeletType || strings.Contains(node.Status.NodeInfo.KubeletVersion, "-vk-") ||
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "virtual-kubelet.io/provider" })
+}
+
+// LacksLabel reports whether the node would be in another pool, or in none, by its labels alone. The scheduler places no
+// pod on such a node, because pods that select or exclude virtual nodes do so by the label.
+func (l List) LacksLabel(node *corev1.Node) bool { return l.byLabels(node.Labels) != l.Of(node) }
+
+// Of returns the index of the node's pool, or None. A node belongs to the first pool whose selector matches its labels. If
+// this is no burst pool, a virtual kubelet's node belongs to the pool that it would be in with the label of virtual
+// kubelets.
+func (l List) Of(node *corev1.Node) int {
+	i := l.byLabels(node.Labels)
+	if !l.IsBurst(i) && IsVirtual(node) {
+		i = l.byLabels(labels.Merge(node.Labels, labels.Set{VirtualKubeletLabel: VirtualKubeletType}))
+	}
+	return i
+}
+
+func (l List) byLabels(set labels.Set) int {
 	for i := range l.pools {
 		if l.pools[i].selector.Matches(set) {
 			return i
@@ -137,32 +156,20 @@ func (l List) Of(nodeLabels map[string]string) int {
 	return None
 }
 
-// IsBurstNode reports whether a node with these labels belongs to a burst pool.
-func (l List) IsBurstNode(nodeLabels map[string]string) bool { return l.IsBurst(l.Of(nodeLabels)) }
+// IsBurstNode reports whether the node belongs to a burst pool.
+func (l List) IsBurstNode(node *corev1.Node) bool { return l.IsBurst(l.Of(node)) }
 
 // Group returns the nodes by the index of their pool, and the nodes that are in no pool.
 func (l List) Group(nodes []*corev1.Node) (byPool [][]*corev1.Node, unlisted []*corev1.Node) {
 	byPool = make([][]*corev1.Node, len(l.pools))
 	for _, node := range nodes {
-		if i := l.Of(node.Labels); i != None {
+		if i := l.Of(node); i != None {
 			byPool[i] = append(byPool[i], node)
 		} else {
 			unlisted = append(unlisted, node)
 		}
 	}
 	return byPool, unlisted
-}
-
-// AllOf returns the indices of all pools whose selectors match these labels. The first is the node's pool.
-func (l List) AllOf(nodeLabels map[string]string) []int {
-	set := labels.Set(nodeLabels)
-	var all []int
-	for i := range l.pools {
-		if l.pools[i].selector.Matches(set) {
-			all = append(all, i)
-		}
-	}
-	return all
 }
 
 // Overlap is a node that the selectors of several pools match. Such a node belongs to the first of these pools.
@@ -180,16 +187,13 @@ func (o Overlap) String() string {
 func (l List) Overlaps(nodes []*corev1.Node) []Overlap {
 	found := map[string]*corev1.Node{}
 	for _, node := range nodes {
-		all := l.AllOf(node.Labels)
-		if len(all) < 2 {
-			continue
+		var names []string
+		for i := range l.pools {
+			if l.pools[i].selector.Matches(labels.Set(node.Labels)) {
+				names = append(names, l.pools[i].Name)
+			}
 		}
-		names := make([]string, len(all))
-		for i := range all {
-			names[i] = l.pools[all[i]].Name
-		}
-		id := strings.Join(names, ", ")
-		if found[id] == nil || node.Name < found[id].Name {
+		if id := strings.Join(names, ", "); len(names) > 1 && (found[id] == nil || node.Name < found[id].Name) {
 			found[id] = node
 		}
 	}
@@ -215,13 +219,13 @@ func (p *Pool) Return() *configv1.Return {
 // Ranks returns the number of ranks. There is one rank for each pool and one for the nodes in no pool.
 func (l List) Ranks() int { return len(l.pools) + 1 }
 
-// RankOf returns the rank of a node with these labels and the index of its pool (None if it is in no pool). Regular
-// pools come first, then nodes in no pool, then burst pools.
-func (l List) RankOf(nodeLabels map[string]string) (Rank, int) {
-	i := l.Of(nodeLabels)
+// RankOf returns the rank of the node and the index of its pool (None if it is in no pool). Regular pools come first, then
+// nodes in no pool, then burst pools.
+func (l List) RankOf(node *corev1.Node) (Rank, int) {
+	i := l.Of(node)
 	isBurst := l.IsBurst(i)
 	switch {
-	case nodeLabels[VirtualKubeletLabel] == VirtualKubeletType && !isBurst:
+	case !isBurst && IsVirtual(node):
 		return Excluded, i
 	case i == None:
 		return Rank(l.regular), None
@@ -261,11 +265,10 @@ func (p *Pool) Template(group string) *corev1.Node {
 		return nil
 	}
 	nodeLabels := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
-	for k, v := range p.NodeSelector.MatchLabels {
-		nodeLabels[k] = v
-	}
-	for k, v := range template.Labels {
-		nodeLabels[k] = v
+	maps.Copy(nodeLabels, p.NodeSelector.MatchLabels)
+	maps.Copy(nodeLabels, template.Labels)
+	for stable, beta := range map[string]string{corev1.LabelOSStable: "beta.kubernetes.io/os", corev1.LabelArchStable: "beta.kubernetes.io/arch"} {
+		nodeLabels[beta] = cmp.Or(nodeLabels[beta], nodeLabels[stable])
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Labels: nodeLabels},

@@ -108,7 +108,7 @@ func (pl *PoolPriority) settle(ctx context.Context, b *toBind) error {
 		return nil
 	}
 	wait := time.Duration(0)
-	if pl.pools.IsBurstNode(node.Labels) {
+	if pl.pools.IsBurstNode(node) {
 		wait = settleLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)

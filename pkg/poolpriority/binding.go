@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -95,7 +96,7 @@ func (pl *PoolPriority) Reserve(_ context.Context, state fwk.CycleState, pod *v1
 	if err != nil || gone != nil || !pl.strict || inPodGroupCycle(state) {
 		return nil
 	}
-	rank, _ := pl.pools.RankOf(node.Labels)
+	rank, _ := pl.pools.RankOf(node)
 	c.counted = pl.assumed.before(c.order, rank, c.began)
 	pl.assumed.add(pod.UID, node, rank)
 	return nil
@@ -115,8 +116,27 @@ func (pl *PoolPriority) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Po
 	pl.assumed.remove(pod.UID, time.Time{})
 }
 
-// send sends the binding to the API server.
+// send sends the binding to the API server, and records whether an admission rule denied it.
 func (pl *PoolPriority) send(ctx context.Context, b *toBind) error {
+	err, i := pl.request(ctx, b), pool.None
+	if b.placed.node != nil {
+		i = pl.pools.Of(b.placed.node)
+	}
+	switch {
+	case i == pool.None:
+	case err == nil:
+		pl.denied.Accept(i)
+	case denial.OfBinding(err):
+		pl.denied.Deny(i, b.pod, err, pl.clock.Now())
+		if pl.gatekeeper != nil {
+			pl.gatekeeper.BindingDenied()
+		}
+	}
+	return err
+}
+
+// request makes the request of the binding.
+func (pl *PoolPriority) request(ctx context.Context, b *toBind) error {
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.pod.Namespace, Name: b.pod.Name, UID: b.pod.UID, Annotations: pl.annotations(b.pod, &b.placed)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: b.node},
@@ -174,7 +194,7 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]s
 		return nil
 	}
 	annotations := map[string]string{}
-	if pl.pools.IsBurstNode(placed.node.Labels) {
+	if pl.pools.IsBurstNode(placed.node) {
 		annotations[refusal.BoundAtAnnotation] = pl.clock.Now().UTC().Format(time.RFC3339)
 	}
 	if placed.burst != nil {
@@ -186,7 +206,7 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]s
 	if current, err := pl.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
 		pod = current
 	}
-	order, _ := scalein.Annotations(pl.pools, placed.node.Labels, pod.Annotations)
+	order, _ := scalein.Annotations(pl.pools, placed.node, pod.Annotations)
 	maps.DeleteFunc(order, func(_, value string) bool { return value == "" }) // a Binding can only add annotations
 	maps.Copy(annotations, order)
 	return annotations

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,10 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -53,11 +50,7 @@ func TestBind(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := aks(t)
-			for _, c := range cfg.Profiles[0].PluginConfig {
-				if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok && tc.off {
-					*args.ScaleIn.PodDeletionCost = false
-				}
-			}
+			*pluginArgs(cfg).ScaleIn.PodDeletionCost = !tc.off
 			h := newHarness(t, cfg)
 			factory := h.sched.Profiles[ourProfile].SharedInformerFactory().Core().V1()
 			for _, n := range []*v1.Node{userNode("user").Obj(), virtualNode("virtual").Obj()} {
@@ -149,9 +142,8 @@ func TestOwnLimiters(t *testing.T) {
 	config := &rest.Config{Host: server.URL, QPS: 0.1, Burst: 30}
 	client := must.Get(kubernetes.NewForConfig(config))(t)
 	leadership := lease.NewLeadership()
-	args := cfg.Profiles[0].PluginConfig[slices.IndexFunc(cfg.Profiles[0].PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == Name })].Args
 	handle := &withClient{h.sched.Profiles[ourProfile], config, client, informers.NewSharedInformerFactory(h.client, 0)}
-	plugin := must.Get(NewFactory(leadership).New(h.ctx, args, handle))(t)
+	plugin := must.Get(NewFactory(leadership).New(h.ctx, pluginArgs(cfg), handle))(t)
 	handle.shared.Start(h.ctx.Done())
 	h.eventually("the gatekeeper has started", func() bool { return last.Load() == http.MethodGet })
 	for range 60 {

@@ -87,7 +87,7 @@ func TestBurstUse(t *testing.T) {
 		var want aci.Use
 		of := map[string]aci.Use{}
 		for _, node := range snapshot {
-			if !pools.IsBurst(pools.Of(node.Node().Labels)) {
+			if !pools.IsBurst(pools.Of(node.Node())) {
 				continue
 			}
 			for _, info := range node.GetPods() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,6 +62,14 @@ nodeGroups:
 		bound := obj.(*v1.Pod).DeepCopy()
 		bound.Spec.NodeName = binding.Target.Name
 		return true, binding, h.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, binding.Namespace)
+	})
+	h.client.PrependReactor("update", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		updated := action.(clienttesting.UpdateAction).GetObject().(*v1.Pod)
+		obj, err := h.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("pods"), updated.Namespace, updated.Name)
+		if err == nil && obj.(*v1.Pod).Spec.NodeName != updated.Spec.NodeName { // bound since the test read it
+			return true, nil, apierrors.NewConflict(v1.Resource("pods"), updated.Name, errors.New("spec.nodeName is immutable"))
+		}
+		return false, nil, nil
 	})
 	failed := h.sched.FailureHandler
 	h.sched.FailureHandler = func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
@@ -463,5 +472,57 @@ func TestOpensInVain(t *testing.T) {
 	}
 	if n := r.failures.Load() - began; n > 0 {
 		t.Errorf("the gate opened for pods that no burst node can take: %d cycles failed", n)
+	}
+}
+
+// TestBindingsDenied: a pod whose binding to a node of the first pool an admission rule denies gets a node of the next.
+// After the denials of pods of two namespaces, no pod is bound to the first pool.
+func TestBindingsDenied(t *testing.T) {
+	r := newRunning(t, userNode("denied").Obj(), systemNode("system").Capacity(map[v1.ResourceName]string{"cpu": "2", "memory": "16Gi", "pods": "10"}).Obj())
+	var denials atomic.Int64
+	r.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		binding, ok := action.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+		if !ok || binding.Target.Name != "denied" {
+			return false, nil, nil
+		}
+		denials.Add(1)
+		return true, nil, apierrors.NewForbidden(v1.Resource("pods/binding"), binding.Name, errors.New(`admission webhook "nodes.example.com" denied the request: no`))
+	})
+	place := func(namespace, name, want string) {
+		t.Helper()
+		p := pod(name).Namespace(namespace).Obj()
+		must.Do(t)(r.client.CoreV1().Pods(namespace).Create(r.ctx, p, metav1.CreateOptions{}))
+		r.eventually(name+" is on "+want, func() bool {
+			p, err := r.client.CoreV1().Pods(namespace).Get(r.ctx, name, metav1.GetOptions{})
+			return err == nil && p.Spec.NodeName == want
+		})
+	}
+	place("default", "first", "system")
+	place("other", "second", "system")
+	if n := denials.Load(); n != 2 {
+		t.Errorf("%d bindings were denied, want 2", n)
+	}
+	r.create(pod("third").Obj()) // the system pool is full
+	r.held(1)
+	if n := denials.Load(); n != 2 {
+		t.Errorf("%d bindings were denied after two namespaces, want 2", n)
+	}
+	r.eventually("the denial has been recorded for all", func() bool {
+		d := r.plugin.denied.Of(0, time.Now())
+		return d != nil && d.All
+	})
+}
+
+// TestRepelled: a pod is repelled if an anti-affinity of another pod may keep it off nodes.
+func TestRepelled(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user").Label(v1.LabelTopologyZone, "1"))
+	h.place(pod("guard").PodAntiAffinityExists("repelled", v1.LabelTopologyZone, st.PodAntiAffinityWithRequiredReq).Obj(), "user")
+	for name, p := range map[string]*v1.Pod{"repelled": pod("a").Label("repelled", "yes").Obj(), "not repelled": pod("b").Obj()} {
+		state := framework.NewCycleState()
+		_, _ = h.scheduleIn(state, p)
+		if got, want := h.plugin.isRepelled(state), name == "repelled"; got != want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

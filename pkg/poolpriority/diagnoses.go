@@ -158,7 +158,7 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 // remember caches the statuses of a cycle that filtered all nodes and found no feasible node.
 func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
-	if s == nil || !s.pl.strict || c.fromCache || c.worst != anyRank { // at another place, nodes were rejected only because of their rank
+	if s == nil || !s.pl.strict || c.fromCache || c.leftOut != nil || c.worst != anyRank { // at another place, nodes were rejected only because of their rank
 		return
 	}
 	key, ok := s.filterKey()

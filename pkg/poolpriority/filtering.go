@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
@@ -39,10 +40,12 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonInNoBurstPool.Sentence)
 	case place > c.worst:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
+	case c.leavesOut(i):
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBindingsDenied.Sentence)
 	case !pl.pools.IsBurst(i):
 		return pl.taints.Filter(ctx, state, pod, nodeInfo)
 	}
-	if !isAvailable(nodeInfo.Node()) {
+	if !pl.isAvailable(nodeInfo.Node()) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonNotAvailable.Sentence)
 	}
 	awaits := pl.awaitsTaint(nodeInfo.Node())
@@ -66,9 +69,9 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	return nil
 }
 
-// isAvailable reports whether the burst node is ready and not cordoned, whatever taints the pod tolerates.
-func isAvailable(node *v1.Node) bool {
-	return nodegroups.IsReady(node) && !node.Spec.Unschedulable
+// isAvailable reports whether the burst node is ready, is not cordoned and has its label, whatever taints the pod tolerates.
+func (pl *PoolPriority) isAvailable(node *v1.Node) bool {
+	return nodegroups.IsReady(node) && !node.Spec.Unschedulable && !pl.pools.LacksLabel(node)
 }
 
 // awaitsTaint reports whether the burst node is so new that the controller may be about to add the gate taint. Pods
@@ -96,6 +99,12 @@ func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
 	return &shallow
 }
 
+// isRepelled reports whether an anti-affinity of other pods may keep the cycle's pod off nodes, also off new ones. It is
+// true for all pods with a required affinity, too.
+func (pl *PoolPriority) isRepelled(state fwk.CycleState) bool {
+	return pl.filters.Has(names.InterPodAffinity) && !state.GetSkipFilterPlugins().Has(names.InterPodAffinity)
+}
+
 // PostFilter runs before preemption. If a cycle was narrowed to a feasible node and still failed, the pod has usually
 // lost a race with a nominated pod. The pod is then retried without preemption. A pod that a closed gate rejected
 // becomes a held pod, and the gatekeeper requeues it when the gate opens. So does a pod for which the gate is open in
@@ -118,7 +127,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	}
 	pl.retries.Remove(pod.UID)
 	if c.flags.gateClosed.Load() || pl.holds && c.search != nil { // if the gate is open, no burst node takes the pod
-		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
+		pl.gatekeeper.Hold(logger, pod, &c.decision, c.wait, pl.isRepelled(state))
 	}
 	if c.search != nil && pl.byLoop {
 		if _, local := c.search.filterKey(); local {

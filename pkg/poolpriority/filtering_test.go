@@ -50,6 +50,7 @@ func TestUnavailableBurstNodes(t *testing.T) {
 		{"not ready", notReady(virtualNode("virtual").Obj())},
 		{"not reported yet", unreported(virtualNode("virtual").Obj())},
 		{"cordoned", virtualNode("virtual").Unschedulable(true).Obj()},
+		{"without its label", virtualNode("virtual").Label("type", "").Obj()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
@@ -134,11 +135,7 @@ func TestOnlyMissingRoomCounts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg, other := aks(t), &veto{}
-			for _, c := range cfg.Profiles[0].PluginConfig {
-				if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-					args.Capacity.HoldLimit = &metav1.Duration{Duration: time.Minute}
-				}
-			}
+			pluginArgs(cfg).Capacity.HoldLimit = &metav1.Duration{Duration: time.Minute}
 			plugins := &cfg.Profiles[0].Plugins.MultiPoint
 			plugins.Enabled = append([]schedconfig.Plugin{{Name: "Veto"}}, plugins.Enabled...)
 			h := must.Get(tryHarnessWith(t, cfg, frameworkruntime.Registry{"Veto": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return other, nil }}))(t)

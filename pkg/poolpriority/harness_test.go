@@ -52,13 +52,10 @@ func loadConfig(t testing.TB, file string) *schedconfig.KubeSchedulerConfigurati
 	return cfg
 }
 
-// setOrder changes the order in the plugin's arguments.
-func setOrder(cfg *schedconfig.KubeSchedulerConfiguration, order configv1.Order) {
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			args.Order = order
-		}
-	}
+// pluginArgs returns the plugin's arguments.
+func pluginArgs(cfg *schedconfig.KubeSchedulerConfiguration) *configv1.PoolPriorityArgs {
+	config := cfg.Profiles[0].PluginConfig
+	return config[slices.IndexFunc(config, func(c schedconfig.PluginConfig) bool { return c.Name == Name })].Args.(*configv1.PoolPriorityArgs)
 }
 
 // harness is a scheduler without an API server: the real framework, cache and queue, fed by hand.

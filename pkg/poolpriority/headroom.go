@@ -18,9 +18,9 @@ import (
 // delete a victim.
 const maxRoomTries = 3
 
-// room returns a reservation on a node outside the burst pools that the pod will fit once it has preempted pods of a
-// lower priority than below, or nil if there is no such node.
-func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Reservation, error) {
+// room returns the pod's wait for the room that it will make on a node outside the burst pools, by preempting pods of a
+// lower priority than below. It returns nil if there is no such node.
+func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Wait, error) {
 	tries := s.pl.roomTries.count(s.pod.UID)
 	if tries >= maxRoomTries {
 		return nil, nil
@@ -30,7 +30,7 @@ func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Reserva
 		return nil, err
 	}
 	s.pl.roomTries.Add(s.pod.UID, tries+1)
-	return &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonMakesRoom.With("on node %s", node), Until: s.pl.clock.Now().Add(endingSlack)}, Node: node}, nil
+	return &held.Wait{Wait: gate.Wait{Reason: gate.ReasonMakesRoom.With("on node %s", node), Until: s.pl.clock.Now().Add(endingSlack)}}, nil
 }
 
 // limitVictims limits this cycle's preemption to pods of a lower priority than below, if the pod will fit a node outside

@@ -1,7 +1,6 @@
 package poolpriority
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -33,6 +32,8 @@ func TestMakeRoom(t *testing.T) {
 		want         string // who is preempted; empty if the pod bursts
 	}{
 		"a placeholder":                  {placeholder("a").Obj(), pod("b").Obj(), pod("p").Obj(), false, 0, "a"},
+		"one that may take a minute":     {placeholder("a").TerminationGracePeriodSeconds(60).Obj(), pod("b").Obj(), pod("p").Obj(), false, 0, "a"},
+		"one that may take longer":       {placeholder("a").TerminationGracePeriodSeconds(61).Obj(), pod("b").Obj(), pod("p").Obj(), false, 0, ""},
 		"of the better pool":             {placeholder("a").Obj(), placeholder("b").Obj(), pod("p").Obj(), false, 0, "a"},
 		"in the worse pool":              {pod("a").Obj(), placeholder("b").Obj(), pod("p").Obj(), false, 0, "b"},
 		"a budget keeps the placeholder": {placeholder("a").Label("app", "kept").Obj(), pod("b").Obj(), pod("p").Priority(10).Obj(), true, 0, "a"},
@@ -95,18 +96,5 @@ func TestMakeRoomInVain(t *testing.T) {
 	h.plugin.roomTries.Add(types.UID("q"), maxRoomTries)
 	if node, err := h.schedule(pod("q").Obj()); err != nil || node != "virtual" {
 		t.Errorf("after %d tries, the pod is on %q: %v", maxRoomTries, node, err)
-	}
-}
-
-// TestPlaceholdersDoNotBurst: a pod that others may preempt before they burst does not burst itself.
-func TestPlaceholdersDoNotBurst(t *testing.T) {
-	h := newHarness(t, aks(t))
-	h.addNodes(virtualNode("virtual"))
-	h.setCapacity(nodegroups.Full, nodegroups.Full)
-	if said := fmt.Sprint(h.fail(pod("a").Priority(-1).Obj())); !strings.Contains(said, gate.ReasonBelowPriority.Sentence) {
-		t.Error(said)
-	}
-	if node, err := h.schedule(pod("b").Priority(-1).Annotation(pool.BurstAnnotation, pool.BurstBelowPriority).Obj()); err != nil || node != "virtual" {
-		t.Errorf("with the annotation, the pod is on %q: %v", node, err)
 	}
 }

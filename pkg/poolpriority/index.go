@@ -42,7 +42,7 @@ type index struct {
 	allSlots int
 }
 
-// ranked holds the rank and the pool of a node, which depend on its labels.
+// ranked holds the rank and the pool of a node, which depend on its labels (pool.List.Of).
 type ranked struct {
 	rank pool.Rank
 	pool int
@@ -119,7 +119,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 			Pods:     int64(allocatable.GetAllowedPodNumber() - len(info.GetPods())),
 		}
 		if old.node != e.node {
-			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
+			e.rank, e.pool = x.pools.RankOf(e.node)
 			e.starting, e.leaving, e.tainted = nodegroups.IsStarting(e.node), nodegroups.IsLeaving(e.node), nodegroups.IsTainted(e.node)
 			if !rebuild {
 				delete(x.ranks, old.node)
@@ -230,7 +230,7 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	if r, ok := x.ranks[node]; ok {
 		return r.rank, r.pool
 	}
-	return x.pools.RankOf(node.Labels)
+	return x.pools.RankOf(node)
 }
 
 // burstPods holds the pods on a burst node. For each pod, it holds how much of a budget the pod uses, and whether the
@@ -267,6 +267,9 @@ func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool, profile string) {
 			b.count(i, -1)
 		}
 		b.pods[i], b.uses[i], b.notStarted[i] = info, aci.UseOf(info.GetPod(), p.OnACI()).Bounded(), refusal.MayStart(info.GetPod())
+		if refusal.IsAbandoned(info.GetPod()) {
+			b.uses[i] = aci.Use{}
+		}
 		b.count(i, 1)
 	}
 	for i := len(pods); i < len(b.pods); i++ {
@@ -311,7 +314,7 @@ func (x *index) share(i int, namespace string) (use aci.Use) {
 }
 
 // notStarted calls visit for each pod that may still start on a node of burst pool i, and also for assumed pods. Only
-// one cycle runs at a time, so a half-open pool gets one pod only.
+// one cycle runs at a time, so a half-open pool gets one more pod only.
 func (x *index) notStarted(i int, visit func(*v1.Pod)) {
 	for _, position := range x.tiers[x.pools.RankAt(i)] {
 		b := x.entries[position].burst

@@ -160,7 +160,7 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 		waited = pl.gatekeeper.Waited(pod)
 		_, held = pl.gatekeeper.Lookup(pod.UID)
 	}
-	i := pl.pools.Of(node.Labels)
+	i := pl.pools.Of(node)
 	if i != pool.None {
 		p.pool = pl.pools.At(i).Name
 	}
@@ -183,7 +183,7 @@ func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 	if c.narrowed && c.found.Has(node.Name) {
 		return false
 	}
-	rank, i := pl.pools.RankOf(node.Labels)
+	rank, i := pl.pools.RankOf(node)
 	return rank == pool.Excluded || c.order.PlaceOf(rank) > c.worst || pl.pools.IsBurst(i) && !c.decision.Burst[i].Open
 }
 

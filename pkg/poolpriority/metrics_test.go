@@ -67,7 +67,7 @@ func TestPlacementOf(t *testing.T) {
 			if tc.held {
 				must.NoError(t, h.shared.Core().V1().Pods().Informer().GetStore().Add(p))
 				d := h.plugin.gatekeeper.Decide(p, gatekeeper.Snapshot{}, gate.Wait{})
-				h.plugin.gatekeeper.Hold(klog.Background(), p, &d, nil)
+				h.plugin.gatekeeper.Hold(klog.Background(), p, &d, nil, false)
 			}
 			tc.cycle.decision = gate.Decision{Burst: []gate.Verdict{{}, {}, tc.aci}}
 			state := framework.NewCycleState()

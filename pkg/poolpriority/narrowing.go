@@ -43,7 +43,9 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	var recalled *diagnosis
 	if err := n.pl.choose(ctx, c, pod, func() *search {
 		c.search = n.pl.newSearch(state, pod, c, n.inPlacement(state, result, len(c.nodes)))
-		recalled = n.pl.diagnoses.recall(ctx, c.search)
+		if c.leftOut == nil { // the cache does not know it
+			recalled = n.pl.diagnoses.recall(ctx, c.search)
+		}
 		c.search.burstOnly = recalled != nil
 		return c.search
 	}); err != nil {

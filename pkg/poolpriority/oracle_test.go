@@ -134,10 +134,8 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 		if args, ok := c.Args.(*schedconfig.PodTopologySpreadArgs); ok { // system defaults would allow no batching
 			args.DefaultingType, args.DefaultConstraints = schedconfig.ListDefaulting, nil
 		}
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			args.Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "aci"}}, {Name: "vms", Pools: []string{"user"}}}
-		}
 	}
+	pluginArgs(cfg).Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "aci"}}, {Name: "vms", Pools: []string{"user"}}}
 	var objects []runtime.Object
 	for zone := range 3 {
 		objects = append(objects, disk(zone)...)
@@ -479,7 +477,7 @@ func (w *world) checkCounted(state fwk.CycleState, placed string) {
 	if w.plugin.violates(c, w.nodes[i]) {
 		w.Fatalf("a pod on %s would count as a violation", placed)
 	}
-	if rank, _ := w.plugin.pools.RankOf(other.Labels); other.Name != placed && c.narrowed && c.order.PlaceOf(rank) > c.worst && !w.plugin.violates(c, other) {
+	if rank, _ := w.plugin.pools.RankOf(other); other.Name != placed && c.narrowed && c.order.PlaceOf(rank) > c.worst && !w.plugin.violates(c, other) {
 		w.Fatalf("a pod on %s of rank %d would not count as a violation, with room in rank %d", other.Name, rank, c.worst)
 	}
 }

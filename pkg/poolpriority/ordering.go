@@ -25,25 +25,26 @@ const anyRank pool.Rank = math.MaxInt
 
 // cycle holds the state of a pod's scheduling cycle. Filter changes only the flags.
 type cycle struct {
-	began       time.Time        // when PreFilter ran
-	counted     []*assumedPod    // the pods that were assumed on better nodes, set by Reserve
-	order       *pool.Order      // of the pod
-	worst       pool.Rank        // Filter rejects nodes after this place in the order
-	narrowed    bool             // worst is the best place that has a feasible node
-	widened     bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed
-	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
-	rejected    bool             // Filter checked no node: another PreFilter plugin rejected the pod, or narrowing.go has not run
-	pool        int              // the pool at worst, if narrowed
-	found       sets.Set[string] // nodes at worst, if narrowed; at least one is feasible
-	decision    gate.Decision
-	rollout     held.RolloutStatus
-	victims     *held.Reservation // on the node where the pod's preemption victims are terminating; nil without victims
-	reservation *held.Reservation // what the pod waits for; set only if this wait closed the gate
+	began     time.Time        // when PreFilter ran
+	counted   []*assumedPod    // the pods that were assumed on better nodes, set by Reserve
+	order     *pool.Order      // of the pod
+	worst     pool.Rank        // Filter rejects nodes after this place in the order
+	narrowed  bool             // worst is the best place that has a feasible node
+	widened   bool             // Filter accepts nodes of all ranks, because earlier narrowed cycles failed
+	fromCache bool             // the cached diagnosis ended the cycle: no node is feasible
+	rejected  bool             // Filter checked no node: another PreFilter plugin rejected the pod, or narrowing.go has not run
+	pool      int              // the pool at worst, if narrowed
+	found     sets.Set[string] // nodes at worst, if narrowed; at least one is feasible
+	decision  gate.Decision
+	rollout   held.RolloutStatus
+	victims   *held.Wait // for the pod's preemption victims; nil without victims
+	wait      *held.Wait // set only if it closed the gate
 
-	nodes  []fwk.NodeInfo         // the snapshot; nil before PreFilter
-	search *search                // nil if there was no search
-	hosts  *hosts                 // nil if the pod does not spread over hosts
-	vain   map[string]*fwk.Status // why Filter rejected burst nodes while they counted as hosts, by the node's name
+	nodes   []fwk.NodeInfo         // the snapshot; nil before PreFilter
+	leftOut []bool                 // by the pool's index, the pools that the pod leaves out because of denied bindings; nil if there is none
+	search  *search                // nil if there was no search
+	hosts   *hosts                 // nil if the pod does not spread over hosts
+	vain    map[string]*fwk.Status // why Filter rejected burst nodes while they counted as hosts, by the node's name
 
 	flags      *flags
 	dryRuns    sync.Map // the results (type dryRun) of the cycle's dry runs of preemption, by the node's name
@@ -66,6 +67,9 @@ type flags struct {
 // Clone returns the cycle itself, not a copy. After PreFilter, only the flags and the results of dry runs change. Copies
 // would have to share them, because what Filter sets in a cloned CycleState must be visible in the original.
 func (c *cycle) Clone() fwk.StateData { return c }
+
+// leavesOut reports whether the pod leaves out the pool with index i, which may be pool.None.
+func (c *cycle) leavesOut(i int) bool { return c.leftOut != nil && i != pool.None && c.leftOut[i] }
 
 func readCycle(state fwk.CycleState) (*cycle, error) {
 	data, _ := state.Read(stateKey)
@@ -95,6 +99,7 @@ func (pl *PoolPriority) PreFilter(_ context.Context, state fwk.CycleState, pod *
 	}
 	pl.index.refresh(nodes, inPodGroupCycle(state))
 	c.began, c.nodes = pl.clock.Now(), nodes
+	c.leftOut = pl.denied.LeftOut(pod.UID, pl.pools.Len(), false, c.began)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
 		c.decision = pl.decide(pod, gate.Wait{})
@@ -117,7 +122,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 		c.widened = true
 		return nil
 	}
-	if pl.gatekeeper != nil && c.decision.Opens() { // if all gates are closed, a reservation changes nothing
+	if pl.gatekeeper != nil && c.decision.Opens() { // if all gates are closed, a wait changes nothing
 		c.rollout = pl.gatekeeper.Rollout(pod)
 		c.victims = pl.victimsOf(pod, c.nodes)
 	}
@@ -154,25 +159,23 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if c.decision.Burst[burst].Observed {
 		return found, nil // without mode: Observe, the gate would already be closed
 	}
-	reservation := c.victims
-	if reservation != nil {
+	wait := c.victims
+	if wait != nil {
 		pl.roomTries.Remove(search.pod.UID) // it has got a node
 	}
-	if reservation == nil && c.rollout.Possible() {
-		if err = c.hosts.count(false); err == nil { // the pod waits for VMs only
-			reservation, err = search.reservation(ctx, c.rollout)
-		}
+	if wait == nil && c.rollout.Possible() {
+		wait = search.forRollout(ctx, c.rollout)
 	}
-	if reservation == nil && err == nil {
-		reservation, err = search.room(ctx, c, pl.pools.At(burst).BelowPriority())
+	if wait == nil {
+		wait, err = search.room(ctx, c, pl.pools.At(burst).BelowPriority())
 	}
-	if err != nil || reservation == nil {
+	if err != nil || wait == nil {
 		return found, errors.Join(err, c.hosts.count(true))
 	}
-	c.decision = pl.decide(search.pod, reservation.Wait)
+	c.decision = pl.decide(search.pod, wait.Wait)
 	found, err = search.best(ctx, c) // the gate stays open for a pod whose waitLimit is over
-	if err == nil && found.nodes == nil && c.decision.Closes(reservation.Reason) {
-		c.reservation = reservation
+	if err == nil && found.nodes == nil && c.decision.Closes(wait.Reason) {
+		c.wait = wait
 	} else if c.below != math.MaxInt32 {
 		c.below = math.MaxInt32
 		c.dryRuns.Clear() // they were made with the limit
@@ -185,8 +188,8 @@ func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
 	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Share: pl.index.share, Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
 }
 
-// conclude counts the final decision of the gate in the metrics. If the pod could have waited but got no reservation in
-// this cycle, conclude releases the reservation of an earlier cycle.
+// conclude counts the final decision of the gate in the metrics. If the pod could have waited but does not in this
+// cycle, conclude ends the wait of an earlier cycle.
 func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if pl.gatekeeper == nil {
 		return
@@ -202,7 +205,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	if (c.mayWait() || pl.roomTries.count(pod.UID) > 0) && c.reservation == nil {
+	if (c.mayWait() || pl.roomTries.count(pod.UID) > 0) && c.wait == nil {
 		pl.gatekeeper.Release(pod.UID)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -88,26 +87,5 @@ func TestSchedulerIsBehind(t *testing.T) {
 	known(3, 0, time.Minute)
 	if node, err := h.schedule(pod("long-ago").Obj()); node != "virtual" {
 		t.Errorf("a node that does not come for a minute: the pod is on %q (%v), want the virtual node", node, err)
-	}
-}
-
-// TestObserve: a closed gate holds nothing back, and no taint is looked past.
-func TestObserve(t *testing.T) {
-	h := newHarness(t, loadConfig(t, "../../test/integration/testdata/observe.yaml"))
-	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
-	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
-	tolerant := func(name string) *v1.Pod { return pod(name).Toleration("virtual-kubelet.io/provider").Obj() }
-	for i, want := range []string{"user-1", "virtual", "virtual"} { // maxPods is 1
-		if node, err := h.schedule(tolerant(strings.Repeat("x", i+1))); node != want {
-			t.Errorf("pod %d is on %q (%v), want %q", i, node, err, want)
-		}
-	}
-	if node, err := h.schedule(pod("plain").Obj()); err == nil {
-		t.Errorf("a pod that does not tolerate the virtual node is on %q", node)
-	}
-	for _, uid := range []types.UID{"x", "xx", "xxx", "plain"} {
-		if _, held := h.plugin.gatekeeper.Lookup(uid); held {
-			t.Errorf("pod %s is held", uid)
-		}
 	}
 }

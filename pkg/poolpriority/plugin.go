@@ -41,6 +41,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/compat/gating"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -83,6 +84,7 @@ type PoolPriority struct {
 	warned     retries // the owners for which warnOfOrder has written an event
 	assumed    *assumedPods
 	diagnoses  diagnosisCache
+	denied     *denial.Bindings
 	preemption *preemptor // nil if the profile does not enable DefaultPreemption
 	returns    bool       // a pool has Return enabled, and args.mode is Enforce
 }
@@ -158,8 +160,9 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		roomTries:    newRetries(),
 		warned:       newRetries(),
 		assumed:      newAssumedPods(),
+		denied:       denial.NewBindings(),
 		filters:      sets.New[string](),
-		returns:      returner.Wanted(pools) && args.Mode != configv1.ModeObserve,
+		returns:      pools.Returns() && args.Mode != configv1.ModeObserve,
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {
@@ -167,7 +170,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		}
 	}
 	if pools.HasBurst() {
-		if pl.gatekeeper, err = newGatekeeper(ctx, args, pools, f, clock); err != nil {
+		if pl.gatekeeper, err = newGatekeeper(ctx, args, pools, pl.denied, f, clock); err != nil {
 			return nil, err
 		}
 	}
@@ -315,10 +318,10 @@ func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 }
 
 // newGatekeeper creates the gatekeeper with the clients, informers and event recorder of the framework's handle.
-func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle framework.Framework, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
+func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, denied *denial.Bindings, handle framework.Framework, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
 	config := gatekeeper.Config{
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
-		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(),
+		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(), Denied: denied,
 	}
 	config.Identity, _ = os.Hostname() // only shown to users
 	if handle.KubeConfig() != nil {

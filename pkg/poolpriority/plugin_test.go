@@ -1,7 +1,6 @@
 package poolpriority
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +21,10 @@ func pod(name string) *st.PodWrapper {
 }
 
 // hold has the gatekeeper hold the pod, which listers then know.
-func (h *harness) hold(p *v1.Pod, d *gate.Decision, reservation *held.Reservation) {
+func (h *harness) hold(p *v1.Pod, d *gate.Decision, wait *held.Wait) {
 	h.Helper()
 	must.NoError(h, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
-	h.plugin.gatekeeper.Hold(h.logger, p, d, reservation)
+	h.plugin.gatekeeper.Hold(h.logger, p, d, wait, false)
 }
 
 func (h *harness) addNodes(nodes ...*st.NodeWrapper) {
@@ -43,20 +42,13 @@ func aks(t testing.TB) *schedconfig.KubeSchedulerConfiguration {
 
 // setBurst changes the burst pool in the plugin's arguments.
 func setBurst(cfg *schedconfig.KubeSchedulerConfiguration, change func(*configv1.Burst)) {
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			change(args.Pools[len(args.Pools)-1].Burst)
-		}
-	}
+	args := pluginArgs(cfg)
+	change(args.Pools[len(args.Pools)-1].Burst)
 }
 
 // addOrder adds an order that reverses the pools user and system.
 func addOrder(cfg *schedconfig.KubeSchedulerConfiguration) {
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			args.Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "user", "aci"}}}
-		}
-	}
+	pluginArgs(cfg).Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "user", "aci"}}}
 }
 
 // TestTwoProfiles: a scheduler that sets up a second profile with the plugin is told what to do instead.
@@ -78,21 +70,4 @@ func TestNoArguments(t *testing.T) {
 func notReady(n *v1.Node) *v1.Node {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}
 	return n
-}
-
-// TestConfigurationsThatShip starts the in-process scheduler with each of them that needs no API server.
-func TestConfigurationsThatShip(t *testing.T) {
-	files, err := filepath.Glob("../../manifests/examples/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no files", err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data := must.ReadFile(t, file)
-			if strings.Contains(string(data), "name: Coscheduling") || strings.Contains(string(data), "name: NodeResourcesAllocatable") {
-				return // started by the binary, in the integration tests: this harness has only our plugin
-			}
-			newHarness(t, loadConfig(t, file))
-		})
-	}
 }

@@ -15,7 +15,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -27,11 +26,8 @@ var _ interface{ IsPodGroupSchedulingCycle() bool } = fwk.CycleState(nil) // wha
 func TestRealPodGroupCycle(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{features.GenericWorkload: true, features.GangScheduling: true})
 	cfg := aks(t)
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			args.Pools = args.Pools[:len(args.Pools)-1] // without the burst pool
-		}
-	}
+	args := pluginArgs(cfg)
+	args.Pools = args.Pools[:len(args.Pools)-1] // without the burst pool
 	h := newHarness(t, cfg)
 	h.addNodes(userNode("free"))
 	// go mod tidy would look for the type's package in the modules of other minors, which do not have it.

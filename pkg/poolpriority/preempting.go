@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	"k8s.io/kubernetes/pkg/scheduler/util"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/compat/dryrun"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -61,9 +62,10 @@ func (pl *PoolPriority) newPreemptor(profile framework.Framework) (p *preemptor,
 }
 
 // mayPreempt reports whether the pod may be preempted in this cycle. If only pods of low priority may, those that may
-// burst themselves may not: they would do so in place of the pod.
+// burst themselves may not: they would do so in place of the pod. Nor may those for which the pod would not wait.
 func (p *preemptor) mayPreempt(victim *v1.Pod) bool {
-	return p.cycle.below == math.MaxInt32 || corev1helpers.PodPriority(victim) < p.cycle.below && pool.BurstValue(victim) != pool.BurstBelowPriority
+	return p.cycle.below == math.MaxInt32 || corev1helpers.PodPriority(victim) < p.cycle.below && pool.BurstValue(victim) != pool.BurstBelowPriority &&
+		ptr.Deref(victim.Spec.TerminationGracePeriodSeconds, 0) <= int64(maxVictimsWait.Seconds())
 }
 
 // GetOffsetAndNumCandidates returns how many candidates a dry run collects. The nodes that among leaves out count, too.
@@ -214,7 +216,7 @@ func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, s
 		}
 	}
 	c.candidates = all
-	if len(a.nodes) > 0 && !slices.ContainsFunc(a.nodes, func(info fwk.NodeInfo) bool { return !pl.pools.IsBurstNode(info.Node().Labels) }) {
+	if len(a.nodes) > 0 && !slices.ContainsFunc(a.nodes, func(info fwk.NodeInfo) bool { return !pl.pools.IsBurstNode(info.Node()) }) {
 		_ = c.hosts.count(true) // if it fails, preemption finds no node
 	}
 	return a

@@ -41,7 +41,7 @@ func TestProfile(t *testing.T) {
 		}, "must be the first bind plugin, because it sets deletion costs: add bind: {disabled: [{name: DefaultBinder}]}"},
 		{"preferred without its score", func(c *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.Score.Disabled = append(p.Score.Disabled, ours)
-			setOrder(c, "Preferred")
+			pluginArgs(c).Order = "Preferred"
 		}, "must be a score plugin for order: Preferred"},
 		{"an extender that binds", func(c *schedconfig.KubeSchedulerConfiguration, _ *schedconfig.Plugins) {
 			c.Extenders = []schedconfig.Extender{{URLPrefix: "http://127.0.0.1:1", BindVerb: "bind"}}

@@ -19,7 +19,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -71,7 +71,7 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	if !pl.letsIn(pod, open, newNode) {
 		return fwk.QueueSkip, nil
 	}
-	if oldNode != nil && pl.letsIn(pod, open, oldNode) && pl.pools.Of(oldNode.Labels) == pl.pools.Of(newNode.Labels) {
+	if oldNode != nil && pl.letsIn(pod, open, oldNode) && pl.pools.Of(oldNode) == pl.pools.Of(newNode) {
 		return fwk.QueueSkip, nil
 	}
 	logger.V(5).Info("A created or updated node may be able to run the pod", "pod", klog.KObj(pod), "node", klog.KObj(newNode))
@@ -82,13 +82,13 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 // decision about a held pod. The gatekeeper requeues the pod when the gate opens. For a pod that is not held, the gate
 // counts as open: an earlier check rejected the pod, and it may reach the gate in its next cycle.
 func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
-	rank, i := pl.pools.RankOf(node.Labels)
+	rank, i := pl.pools.RankOf(node)
 	if rank == pool.Excluded {
 		return false
 	}
 	tolerations := pod.Spec.Tolerations
 	if pl.pools.IsBurst(i) {
-		if !isAvailable(node) || pl.awaitsTaint(node) || open != nil && !open[i] {
+		if !pl.isAvailable(node) || pl.awaitsTaint(node) || open != nil && !open[i] {
 			return false
 		}
 		tolerations = pl.asOnBurstNode(pod, i).Spec.Tolerations
@@ -98,7 +98,7 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ apiresource.Quantity) bool {
 		return pod.Spec.Resources != nil || name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage
 	})
-	return held.Suits(node, requests, nodeaffinity.GetRequiredNodeAffinity(pod), tolerations)
+	return nodegroups.Suits(node, requests, nodeaffinity.GetRequiredNodeAffinity(pod), tolerations)
 }
 
 // requeueByLoop wraps the scheduler's handler of failed cycles. If only plugins that are nodeLocal rejected a held pod,

@@ -114,14 +114,18 @@ func TestVictimsThatEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		within    time.Duration // of which the victim ends
+		grace     int64         // seconds
 		priority  int32         // the victim's
 		nominated string
 		want      string // "" is held
 	}{
-		{"a victim that ends", 20 * time.Second, 0, "user-1", ""},
-		{"one that should have ended a minute ago", -time.Minute, 0, "user-1", "virtual"},
-		{"an ending pod that is nobody's victim", 20 * time.Second, 100, "user-1", "virtual"},
-		{"one on another node", 20 * time.Second, 0, "user-2", "virtual"},
+		{"a victim that ends", 20 * time.Second, 30, 0, "user-1", ""},
+		{"one that began to end 50 s ago", 10 * time.Minute, 650, 0, "user-1", ""},
+		{"one that began to end 63 s ago", 10 * time.Minute, 663, 0, "user-1", ""},
+		{"one that began to end 70 s ago", 10 * time.Minute, 670, 0, "user-1", "virtual"},
+		{"one that should have ended a minute ago", -time.Minute, 30, 0, "user-1", "virtual"},
+		{"an ending pod that is nobody's victim", 20 * time.Second, 30, 100, "user-1", "virtual"},
+		{"one on another node", 20 * time.Second, 30, 0, "user-2", "virtual"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
@@ -131,7 +135,7 @@ func TestVictimsThatEnd(t *testing.T) {
 			h.place(pod("low").Priority(tc.priority).Obj(), "user-1")
 			h.place(pod("other").Priority(100).Obj(), "user-2")
 			ending := h.bound["low"].DeepCopy()
-			ending.DeletionTimestamp = ptr.To(metav1.NewTime(time.Now().Add(tc.within)))
+			ending.DeletionTimestamp, ending.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(time.Now().Add(tc.within))), &tc.grace
 			must.NoError(t, h.sched.Cache.UpdatePod(h.logger, h.bound["low"], ending))
 			p := pod("high").Priority(10).Obj()
 			p.Status.NominatedNodeName = tc.nominated

@@ -16,7 +16,7 @@ import (
 
 func TestPreferred(t *testing.T) {
 	cfg := aks(t)
-	setOrder(cfg, "Preferred")
+	pluginArgs(cfg).Order = "Preferred"
 	addOrder(cfg)
 	h := newHarness(t, cfg)
 	h.addNodes(systemNode("system-1"), userNode("user-1"), st.MakeNode().Name("unlisted"), virtualNode("virtual"))

@@ -41,7 +41,8 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, a
 		s.only = allowed.NodeNames
 	}
 	skipped := state.GetSkipFilterPlugins()
-	s.byResources = pl.filters.Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
+	// A pod with a node wants a larger size there (since 1.37), and the node counts its present size.
+	s.byResources = pl.filters.Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit) && pod.Spec.NodeName == ""
 	if pl.filters.Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
 		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 		s.affinity = &affinity
@@ -56,7 +57,7 @@ func (s *search) best(ctx context.Context, c *cycle) (tier, error) {
 	pools := s.pl.pools
 	for place := range s.pl.index.tiers {
 		r := s.order.RankAt(place)
-		if pools.IsBurstRank(r) && !c.decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
+		if pools.IsBurstRank(r) && !c.decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) || c.leavesOut(pools.PoolAt(r)) {
 			continue
 		}
 		if err := c.hosts.count(pools.IsBurstRank(r)); err != nil {

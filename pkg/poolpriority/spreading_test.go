@@ -14,7 +14,6 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -55,11 +54,7 @@ func TestSpreadOverHosts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := aks(t)
-			for _, c := range cfg.Profiles[0].PluginConfig {
-				if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-					args.Pools[2].NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "mine", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"no"}}}
-				}
-			}
+			pluginArgs(cfg).Pools[2].NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "mine", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"no"}}}
 			h, virtual := newHarness(t, cfg), virtualNode("virtual")
 			if tc.node != nil {
 				tc.node(virtual.Obj())

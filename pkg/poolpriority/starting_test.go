@@ -10,28 +10,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/test/must"
 )
-
-// withSecondVirtualNode adds a burst pool "other" to the end of the list, of the nodes with the label provider=other.
-func withSecondVirtualNode(t *testing.T) *schedconfig.KubeSchedulerConfiguration {
-	cfg := aks(t)
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			second := *args.Pools[2].DeepCopy()
-			second.Name, second.NodeSelector = "other", &metav1.LabelSelector{MatchLabels: map[string]string{"provider": "other"}}
-			args.Pools = append(args.Pools, second)
-		}
-	}
-	return cfg
-}
 
 // setProvider replaces what the provider of the first burst pool makes of pods, with all regular pools full.
 func (h *harness) setProvider(provider breaker.Status) {
@@ -41,44 +25,6 @@ func (h *harness) setProvider(provider breaker.Status) {
 	}
 	view.Pools[h.plugin.pools.Regular()].Provider = provider
 	h.plugin.gatekeeper.Assume(view)
-}
-
-// TestNextBurstPool: while the provider of a burst pool refuses pods, they go to the next burst pool of the list, and
-// while it is tried, one goes there, and the others still to the next.
-func TestNextBurstPool(t *testing.T) {
-	h := newHarness(t, withSecondVirtualNode(t))
-	second := virtualNode("second").Label("provider", "other")
-	delete(second.Labels, "type")
-	h.addNodes(virtualNode("virtual"), second)
-	place := func(name, want string) {
-		t.Helper()
-		if node, err := h.schedule(pod(name).CreationTimestamp(metav1.Now()).Obj()); node != want {
-			t.Errorf("%s is on %q (%v), want %q", name, node, err, want)
-		}
-	}
-	h.setProvider(breaker.Status{State: breaker.Open})
-	place("before", "virtual")
-	h.remove("before")
-	refusing := breaker.Status{State: breaker.Refusing, Code: "ContainerGroupQuotaReached", Until: time.Now().Add(time.Minute)}
-	h.setProvider(refusing)
-	place("refused", "second")
-	h.setProvider(breaker.Status{State: breaker.HalfOpen})
-	place("probe", "virtual")
-	place("beside", "second")
-	h.remove("probe")
-	place("probe-2", "virtual")
-
-	// Without another pool, the pod is told why.
-	h.remove("refused")
-	h.remove("beside")
-	must.NoError(t, h.sched.Cache.RemoveNode(h.logger, second.Obj()))
-	if _, err := h.schedule(pod("probed").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonHalfOpen.Sentence) {
-		t.Errorf("the pod was told %v, want %q", err, gate.ReasonHalfOpen.Sentence)
-	}
-	h.setProvider(refusing)
-	if _, err := h.schedule(pod("held").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProviderRefusing.Sentence) {
-		t.Errorf("the pod was told %v, want %q", err, gate.ReasonProviderRefusing.Sentence)
-	}
 }
 
 // TestNotStarted: pods that run or were refused are not waited for; one that was placed a moment ago is.
@@ -99,13 +45,11 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// TestJobIsPaced: pods of a Job go to a burst pool one at a time before any has started, and to no other burst pool
-// meanwhile; those of others go there at once.
+// TestJobIsPaced: pods of a Job go to a burst pool one at a time before any has started; those of others go there at
+// once.
 func TestJobIsPaced(t *testing.T) {
-	h := newHarness(t, withSecondVirtualNode(t))
-	second := virtualNode("second").Label("provider", "other")
-	delete(second.Labels, "type")
-	h.addNodes(virtualNode("virtual"), second)
+	h := newHarness(t, aks(t))
+	h.addNodes(virtualNode("virtual"))
 	h.setProvider(breaker.Status{State: breaker.Open})
 	of := func(name, job string) *v1.Pod {
 		p := pod(name).OwnerReference(job, batchv1.SchemeGroupVersion.WithKind("Job")).CreationTimestamp(metav1.Now()).Obj()

@@ -19,7 +19,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/must"
@@ -31,6 +30,7 @@ type rolling struct {
 	clock      *testingclock.FakeClock // the plugin's
 	deployment *appsv1.Deployment
 	serial     int
+	last       *v1.Pod // that retry tried
 	// followsRollouts says that the configuration has rollouts followed.
 	followsRollouts bool
 }
@@ -48,11 +48,7 @@ func newRollingWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, m
 	t.Helper()
 	w := &rolling{harness: newHarness(t, cfg), clock: testingclock.NewFakeClock(time.Now())}
 	w.plugin.clock = w.clock
-	for _, c := range cfg.Profiles[0].PluginConfig {
-		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-			w.followsRollouts = *args.ScaleIn.HoldSurge
-		}
-	}
+	w.followsRollouts = *pluginArgs(cfg).ScaleIn.HoldSurge
 	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To(int32(4)), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
 			MaxSurge: ptr.To(intstr.FromInt32(2)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable))}}}}
@@ -125,23 +121,21 @@ func (w *rolling) try(replicaSet string, changes ...func(*st.PodWrapper)) string
 
 func (w *rolling) retry(p *v1.Pod) string {
 	w.Helper()
+	w.last = p
 	state := framework.NewCycleState()
 	node, err := w.scheduleIn(state, p)
 	if err == nil {
 		return node
 	}
 	c, readErr := readCycle(state)
-	if readErr != nil || c.reservation == nil || !strings.Contains(err.Error(), c.reservation.Reason.Sentence) {
+	if readErr != nil || c.wait == nil || !strings.Contains(err.Error(), c.wait.Reason.Sentence) {
 		w.Fatalf("pod %s was told %v (%v)", p.Name, err, readErr)
 	}
-	w.hold(p, &c.decision, c.reservation) // as PostFilter does
-	if c.reservation.Reason.Code == gate.ReasonReplicaSetUnknown.Code {
+	w.hold(p, &c.decision, c.wait) // as PostFilter does
+	if c.wait.Reason.Code == gate.ReasonReplicaSetUnknown.Code {
 		return "held for a moment"
 	}
-	if c.reservation.Terminating {
-		return "held for ending pods"
-	}
-	return "held for the rollout"
+	return forRollout
 }
 
 // end has old pods end within the time.
@@ -162,12 +156,9 @@ func (w *rolling) expect(what, got, want string) {
 	}
 }
 
-const (
-	forEnding  = "held for ending pods"
-	forRollout = "held for the rollout"
-)
+const forRollout = "held for the rollout"
 
-// TestSurge goes through a rolling update: new pods wait for as much room as pods leave, and the others burst.
+// TestSurge goes through a rolling update: as many new pods wait as old pods leave, and the others burst.
 func TestSurge(t *testing.T) {
 	t.Run("no pod may be unavailable", func(t *testing.T) {
 		w := newRolling(t, 0)
@@ -176,11 +167,14 @@ func TestSurge(t *testing.T) {
 		w.replicas("old", 1, 2)
 		w.replicas("new", 2, 4)
 		w.end(20*time.Second, "old-0", "old-1")
-		w.expect("the third", w.try("new"), forEnding)
-		w.expect("the fourth", w.try("new"), forEnding)
+		w.expect("the third", w.try("new"), forRollout)
+		third := w.last
+		w.expect("the fourth", w.try("new"), forRollout)
 		w.expect("one too many", w.try("new"), "virtual")
 		w.remove("old-0")
-		w.expect("the third, again", w.retry(w.plugin.gatekeeper.Reservations("")[0].Pod), "user-1")
+		w.expect("the third, again", w.retry(third), "user-1")
+		w.clock.Step(time.Minute)
+		w.expect("a pod, when the ending pods should be gone", w.try("new"), "virtual")
 	})
 	t.Run("one may be", func(t *testing.T) {
 		w := newRolling(t, 1)
@@ -204,21 +198,17 @@ func TestSurge(t *testing.T) {
 		w := newRolling(t, 1)
 		w.expect("a pod of an old ReplicaSet", w.try("old"), "virtual")
 		w.expect("a pod of nobody", w.try("new", func(p *st.PodWrapper) { p.OwnerReferences = nil }), "virtual")
-		w.expect("one that is larger than the room", w.try("new", func(p *st.PodWrapper) {
+		w.expect("one that is larger than the node", w.try("new", func(p *st.PodWrapper) {
 			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("5")
 		}), "virtual")
 		w.expect("one that may not be on the node", w.try("new", func(p *st.PodWrapper) {
 			p.NodeAffinityNotIn(v1.LabelHostname, []string{"user-1"})
 		}), "virtual")
-		w.expect("one that fits when three have left", w.try("new", func(p *st.PodWrapper) {
+		w.expect("a larger one that fits the node", w.try("new", func(p *st.PodWrapper) {
 			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("3")
 		}), forRollout)
 		cfg := aks(t)
-		for _, c := range cfg.Profiles[0].PluginConfig {
-			if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
-				*args.ScaleIn.HoldSurge = false
-			}
-		}
+		*pluginArgs(cfg).ScaleIn.HoldSurge = false
 		w = newRollingWith(t, cfg, 1)
 		w.expect("with holdSurge: false", w.try("new"), "virtual")
 	})
@@ -229,7 +219,7 @@ func TestSurge(t *testing.T) {
 		w.end(-time.Minute, "old-1")
 		w.expect("in an hour, and a minute ago", w.try("new"), "virtual")
 		w.end(-time.Second, "old-2")
-		w.expect("a second ago", w.try("new"), forEnding)
+		w.expect("a second ago", w.try("new"), forRollout)
 	})
 	t.Run("a ReplicaSet that is not known yet", func(t *testing.T) {
 		w := newRolling(t, 0)
@@ -260,22 +250,19 @@ func TestSurge(t *testing.T) {
 		w.expect("a pod of the one that goes on by itself", w.try("new"), forRollout)
 		w.expect("a pod that its own rollout waits for", w.try("other-new"), "virtual")
 		w.end(20*time.Second, "old-0", "old-1")
-		w.expect("a pod for which there is ending room besides", w.try("other-new"), forEnding)
+		w.expect("a pod whose own rollout ends no pod", w.try("other-new"), "virtual")
 	})
 	t.Run("a rollout that goes on for too long", func(t *testing.T) {
 		w := newRolling(t, 1)
 		w.expect("a pod", w.try("new"), forRollout)
-		held := w.plugin.gatekeeper.Reservations("")[0].Pod
+		held := w.last
 		w.clock.Step(maxWait - time.Minute)
 		w.expect("the pod, before maxWait", w.retry(held), forRollout)
-		if since := w.plugin.gatekeeper.Reservations("")[0].Since; w.clock.Since(since) < maxWait-2*time.Minute {
-			t.Errorf("the pod has been waiting since %v: it was forgotten that it had before", since)
-		}
-		w.clock.Step(time.Minute)
+		w.clock.Step(time.Minute + time.Second) // the gatekeeper's clock is not w.clock
 		w.expect("the pod, after maxWait", w.retry(held), "virtual")
 		w.clock.SetTime(time.Now())
 		w.end(20*time.Second, "old-0")
-		w.expect("another", w.try("new"), forEnding)
+		w.expect("another", w.try("new"), forRollout)
 	})
 	t.Run("waitLimit", func(t *testing.T) {
 		w := newRolling(t, 1)

@@ -20,7 +20,7 @@ const (
 )
 
 // Fit returns the status without the parts for which the ConfigMap is too small. LeftOut names and counts these parts.
-// The least important parts are left out first. Only tools read the View, and the next leader needs the Memory.
+// The least important parts are left out first. The next leader needs the Memory, and little of the View.
 func (s *Status) Fit() *Status {
 	c, v := *s, *s.View
 	c.View = &v
@@ -74,15 +74,15 @@ func dropNewest[V any](entries *map[types.UID]V, excess int, at func(V) time.Tim
 	return len(uids) - keep
 }
 
-// dropDetails drops the usage figures, those of namespaces, the declines, and the templates of nodes and of refused
-// pods.
+// dropDetails drops the usage figures, those of namespaces, the declines, the templates of nodes and of refused
+// pods, and the pacing of owners.
 func (v *View) dropDetails() int {
 	n := len(v.Usage) + len(v.Shares) + len(v.Declines)
 	v.Usage, v.Shares, v.Declines, v.Capacity.Pools = nil, nil, nil, slices.Clone(v.Capacity.Pools)
 	for i := range v.Capacity.Pools {
 		p := &v.Capacity.Pools[i]
 		n += len(p.NodeTemplates) + len(p.Provider.Templates)
-		p.NodeTemplates, p.Provider.Templates, p.Groups = nil, nil, slices.Clone(p.Groups)
+		p.NodeTemplates, p.Provider.Templates, p.Provider.Pacing, p.Groups = nil, nil, nil, slices.Clone(p.Groups)
 		for k := range p.Groups {
 			n += len(p.Groups[k].NodeTemplates) + len(p.Groups[k].Served)
 			p.Groups[k].NodeTemplates, p.Groups[k].Served = nil, nil

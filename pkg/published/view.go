@@ -11,6 +11,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -122,6 +123,14 @@ func (v *View) Restored(name string) (nodegroups.Pool, bool) {
 	}
 	p := &v.Capacity.Pools[i]
 	return nodegroups.Pool{State: p.State, Since: p.Since, Known: p.Known, Nodes: p.Nodes, Groups: p.Groups}, true
+}
+
+// Creates returns the last creates in the named burst pool.
+func (v *View) Creates(name string) breaker.Creates {
+	if i := slices.IndexFunc(v.Args.Pools, func(p configv1.Pool) bool { return p.Name == name }); i >= 0 {
+		return v.Capacity.Pools[i].Provider.Creates
+	}
+	return nil
 }
 
 // quiet returns the View without the fields that change at every evaluation of the pools. While pods are held, it drops

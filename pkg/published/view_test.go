@@ -119,7 +119,7 @@ func TestViewHasAll(t *testing.T) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-published,+read):\n%s", diff)
 	}
-	for _, needed := range []string{"nodegroups.Group.LastActivity", "nodegroups.Scans.Outages", "breaker.Status.Templates", "breaker.Status.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
+	for _, needed := range []string{"nodegroups.Group.LastActivity", "nodegroups.Scans.Outages", "breaker.Status.Templates", "breaker.Status.Tests", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
 		if !slices.Contains(f.all, needed) {
 			t.Errorf("%s was not looked at", needed)
 		}
@@ -149,8 +149,10 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Overflow":           "nobody: it depends on all held pods, and the pod's condition says what holds a pod that overflows",
 		"Request.Burst":              "burst",
 		"Request.Share":              "shares",
-		"Request.Starting":           "capacity",
+		"Request.Tests":              "capacity",
+		"Request.Creates":            "capacity",
 		"Request.Pacing":             "capacity",
+		"Request.LeftOut":            "not published: the pod's condition shows it",
 	}
 	seen := map[string]bool{}
 	for name, typ := range map[string]reflect.Type{"Rule": reflect.TypeFor[gate.Rule](), "Request": reflect.TypeFor[gate.Request]()} {

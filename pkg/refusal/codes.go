@@ -1,6 +1,7 @@
 package refusal
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -85,7 +86,7 @@ var plain = []string{
 
 var (
 	// missingSecret matches the connector's error for an imagePullSecret that does not exist.
-	missingSecret = regexp.MustCompile(`^secrets? "[^"]*" not found`)
+	missingSecret = regexp.MustCompile(`^secrets? ".*" not found`)
 	// credentials matches the error of a connector that gets no token from Azure. The error may contain any HTTP
 	// status.
 	credentials = regexp.MustCompile(`Credential: |Credential authentication failed|failed to acquire a token|Failed to refresh the Token|AADSTS\d+`)
@@ -102,6 +103,8 @@ var (
 	body = regexp.MustCompile(`(?s)(RESPONSE \d{3}\b|Message="|error code "|\{).*`)
 	// quoted matches text in quotes. An apostrophe within a word is no quote.
 	quoted = regexp.MustCompile("\"[^\"]*\"|\\B'[^']*'|`[^`]*`")
+	// urls matches the URL of a request. It has names that users chose.
+	urls = regexp.MustCompile(`https?://\S+`)
 	// noise matches the separators between the parts of a ResponseError, and its request line.
 	noise = regexp.MustCompile(`-{8,}|(GET|PUT|POST|DELETE) https?://\S+`)
 )
@@ -125,6 +128,11 @@ func classify(message string) Refusal {
 		message = message[:maxRead]
 	}
 	r := Refusal{Cause: Unknown, Message: shorten(message)}
+	own := urls.ReplaceAllString(body.ReplaceAllString(message, ""), "") // what the connector wrote
+	if ofPod(own) {                                                      // whatever else it says is quoted from the pod or its secrets
+		r.Code, r.Cause, r.MayPass = codeUnsupported, PodError, missingSecret.MatchString(own)
+		return r
+	}
 	if r.Code = codeIn(message); r.Code != "" {
 		if text := textAfter(message, r.Code); text != "" {
 			r.Message = text
@@ -134,13 +142,9 @@ func classify(message string) Refusal {
 			return r
 		}
 	}
-	own := quoted.ReplaceAllString(body.ReplaceAllString(message, ""), "") // what the connector wrote, without names that users chose
-	switch {
-	case credentials.MatchString(own):
+	own = quoted.ReplaceAllString(own, "") // without names that users chose
+	if credentials.MatchString(own) {
 		r.Code, r.Cause, r.Message = codeNoToken, PoolError, shorten(message)
-		return r
-	case ofPod(message):
-		r.Code, r.Cause, r.MayPass = codeUnsupported, PodError, missingSecret.MatchString(message)
 		return r
 	}
 	number := group(status.FindStringSubmatch(message))
@@ -159,10 +163,9 @@ func classify(message string) Refusal {
 	return r
 }
 
-// ofPod reports whether the message is a pod error of the connector itself.
-func ofPod(message string) bool {
-	return !status.MatchString(message) && !written.MatchString(message) &&
-		(missingSecret.MatchString(message) || slices.ContainsFunc(plain, func(words string) bool { return strings.Contains(message, words) }))
+// ofPod reports whether a message that the connector itself wrote is a pod error.
+func ofPod(own string) bool {
+	return missingSecret.MatchString(own) || slices.ContainsFunc(plain, func(words string) bool { return strings.Contains(own, words) })
 }
 
 // ofStatus returns the cause of a message that has an HTTP status, but no known error code.
@@ -208,12 +211,7 @@ func textAfter(message, code string) string {
 
 // group returns the text of the first capturing group that matched, or "" if no group matched.
 func group(match []string) string {
-	for i := 1; i < len(match); i++ {
-		if match[i] != "" {
-			return match[i]
-		}
-	}
-	return ""
+	return cmp.Or(match[min(1, len(match)):]...)
 }
 
 // shorten returns the text without noise, in one line of at most maxMessage bytes.
@@ -222,6 +220,16 @@ func shorten(text string) string {
 	if len(text) <= maxMessage {
 		return text
 	}
-	const more = " …"
-	return strings.ToValidUTF8(text[:maxMessage-len(more)], "") + more
+	return Short(text, maxMessage-len(more))
+}
+
+// MaxEvent is how many bytes of a message an event gets. An event can hold 1,024 bytes.
+const MaxEvent, more = 1000, " …"
+
+// Short returns the text. If it has more than the given number of bytes, Short cuts it there, and adds " …".
+func Short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + more
 }

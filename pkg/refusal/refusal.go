@@ -2,7 +2,14 @@
 package refusal
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,17 +60,71 @@ func (r *Refusal) OfCapacity() bool {
 // Of returns why the provider refused the pod, and whether it did. A pod was refused if virtual-kubelet reports a
 // refusal. A pod also counts as refused if it failed before any container ran, and was neither deleted nor disrupted.
 func Of(pod *corev1.Pod) (Refusal, bool) {
-	if pod.Status.Reason == ReasonProviderFailed {
-		return classify(pod.Status.Message), true
-	}
-	if pod.Status.Phase != corev1.PodFailed || Began(pod) || pod.DeletionTimestamp != nil || isDisrupted(pod) {
+	if !Refused(pod) {
 		return Refusal{}, false
 	}
-	r := classify(pod.Status.Message)
-	if r.Code == "" {
-		r.Code = pod.Status.Reason
+	r := classify(ofProvider(pod))
+	if r.Code == "" && pod.Status.Reason != ReasonProviderFailed {
+		r.Code = pod.Status.Reason[:min(len(pod.Status.Reason), maxCode)]
 	}
 	return r, true
+}
+
+// Refused reports whether the provider refused the pod, as Of does.
+func Refused(pod *corev1.Pod) bool {
+	return pod.Status.Reason == ReasonProviderFailed || pod.Status.Phase == corev1.PodFailed && !Began(pod) && pod.DeletionTimestamp == nil && !isDisrupted(pod)
+}
+
+// maxCode bounds the bytes of a code that the provider chose, and maxAuthor those of what the pod's author wrote.
+const maxCode, maxAuthor = 80, 128 << 10
+
+// ofProvider returns the pod's message without what the pod's author wrote, which a provider may quote. Otherwise, an
+// image with an error code in its name would be refused for this code. If the author wrote too much to look for, the
+// message counts as empty.
+func ofProvider(pod *corev1.Pod) string {
+	message := pod.Status.Message[:min(len(pod.Status.Message), maxRead)]
+	telling := func(text string) bool {
+		return slices.ContainsFunc([]*regexp.Regexp{written, status, credentials, unreachable}, func(r *regexp.Regexp) bool { return r.MatchString(text) })
+	}
+	if !telling(message) {
+		return message
+	}
+	data, _ := json.Marshal([]any{pod.Spec, pod.Annotations}) // does not fail
+	var spec any
+	if len(data) > maxAuthor || json.Unmarshal(data, &spec) != nil {
+		return ""
+	}
+	var quoted []string
+	forEachText(spec, func(text string) {
+		if !telling(text) {
+			return
+		}
+		inJSON, _ := json.Marshal(text) // does not fail
+		inGo := strconv.Quote(text)
+		quoted = append(quoted, text, inGo[1:len(inGo)-1], string(inJSON[1:len(inJSON)-1]))
+	})
+	slices.SortFunc(quoted, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	for _, text := range quoted {
+		message = strings.ReplaceAll(message, text, "…")
+	}
+	return message
+}
+
+// forEachText calls visit for each string and key of a value that was read from JSON.
+func forEachText(value any, visit func(string)) {
+	switch v := value.(type) {
+	case string:
+		visit(v)
+	case []any:
+		for _, item := range v {
+			forEachText(item, visit)
+		}
+	case map[string]any:
+		for key, item := range v {
+			visit(key)
+			forEachText(item, visit)
+		}
+	}
 }
 
 // isDisrupted reports whether Kubernetes ended the pod, by eviction, by preemption, or together with its node.
@@ -76,16 +137,8 @@ func isDisrupted(pod *corev1.Pod) bool {
 // Started reports whether the pod is running, or has ended after one of its containers ran. Do not change a pod before
 // it starts: the ACI connector may then create its container group twice, and lose the pod.
 func Started(pod *corev1.Pod) bool {
-	if pod.Status.Reason == ReasonProviderFailed {
-		return false
-	}
-	switch pod.Status.Phase {
-	case corev1.PodRunning, corev1.PodSucceeded:
-		return true
-	case corev1.PodFailed:
-		return hasRun(pod)
-	}
-	return false
+	phase := pod.Status.Phase
+	return pod.Status.Reason != ReasonProviderFailed && (phase == corev1.PodRunning || phase == corev1.PodSucceeded || phase == corev1.PodFailed && hasRun(pod))
 }
 
 // Began reports whether any container of the pod has run, such as an init container. The provider has then accepted the
@@ -101,6 +154,10 @@ func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
+// IsAbandoned reports whether the pod was deleted before it began. Whatever keeps it, such as a finalizer, it uses no
+// budget.
+func IsAbandoned(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil && !Began(pod) }
+
 // TimeToStart returns how long a pod may take to start. late is how many times in a row a pod of the same owner was
 // late. TimeToStart doubles startWithin that many times, but at most four times.
 func TimeToStart(startWithin time.Duration, late int) time.Duration {
@@ -108,15 +165,9 @@ func TimeToStart(startWithin time.Duration, late int) time.Duration {
 }
 
 func hasRun(pod *corev1.Pod) bool {
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			s := &statuses[i]
-			if s.State.Running != nil || s.State.Terminated != nil && !s.State.Terminated.StartedAt.IsZero() || s.LastTerminationState.Terminated != nil {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil && !s.State.Terminated.StartedAt.IsZero() || s.LastTerminationState.Terminated != nil
+	})
 }
 
 // BoundAtAnnotation is the annotation with the time at which the scheduler bound a pod to a burst node, in RFC 3339.
@@ -153,8 +204,14 @@ func OwnerOf(object metav1.Object) types.UID {
 	return ""
 }
 
+// maxUID is the longest UID of an owner in a key. The API server bounds none.
+const maxUID = 64
+
 // KeyOf returns the key of an owner. An object may name any UID as its owner's, also one of another namespace. The key
 // has the namespace, so that such an object does not count as one of the other namespace's.
 func KeyOf(namespace string, owner types.UID) types.UID {
+	if len(owner) > maxUID {
+		owner = types.UID(fmt.Sprintf("%x", sha256.Sum256([]byte(owner))))
+	}
 	return types.UID(namespace) + "/" + owner
 }

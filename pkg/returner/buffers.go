@@ -2,17 +2,21 @@ package returner
 
 import (
 	"context"
+	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/capacitybuffer"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // harmToBuffers is why a pod is not evicted that would take the room of a CapacityBuffer. The autoscaler would add a VM to
@@ -77,116 +81,119 @@ func (r *Returner) readBuffers(ctx context.Context) error {
 
 // buffer has pods, all alike, for which an autoscaler keeps room.
 type buffer struct {
-	pod      fwk.PodInfo
-	requests corev1.ResourceList
-	count    int
-	state    fwk.CycleState
-	allowed  *fwk.PreFilterResult
+	request amounts
+	count   int64
+	on      []int // the positions in rooms.nodes of the nodes that the pods may use
 }
 
-// packing is where the pods of the buffers fit.
+// amounts are amounts of resources in the units of NodeResourcesFit.
+type amounts map[corev1.ResourceName]int64
+
+func amountsOf(r fwk.Resource, pods int) amounts {
+	a := amounts{corev1.ResourceCPU: r.GetMilliCPU(), corev1.ResourceMemory: r.GetMemory(), corev1.ResourceEphemeralStorage: r.GetEphemeralStorage(), corev1.ResourcePods: int64(pods)}
+	maps.Copy(a, r.GetScalarResources())
+	return a
+}
+
+// less returns the amounts that are left if n pods take what each requests.
+func (a amounts) less(n int64, request amounts) amounts {
+	left := maps.Clone(a)
+	for name, of := range request {
+		left[name] -= n * of
+	}
+	return left
+}
+
+// pods returns for how many pods with this request the amounts suffice.
+func (a amounts) pods(request amounts) int64 {
+	n := int64(math.MaxInt64)
+	for name, of := range request {
+		if of > 0 {
+			n = min(n, max(0, a[name]/of))
+		}
+	}
+	return n
+}
+
+// packing is how the pods of the buffers fit by their requests.
 type packing struct {
-	pods  int
-	nodes map[string]fwk.NodeInfo // the nodes with such pods, by name
+	pods       int64
+	free, left []amounts // without and beside these pods, by the position in rooms.nodes
 }
 
-// addBuffer adds a buffer to the round, if the autoscaler keeps VMs for it. It keeps none if the buffer's pods fit a burst
-// node. Karpenter ignores the volumes of these pods.
+// addBuffer adds a buffer to the round, if the autoscaler keeps VMs for it. It keeps none if the buffer's pods fit a
+// burst node.
 func (r *rooms) addBuffer(ctx context.Context, from *capacitybuffer.Buffer, template *corev1.PodTemplateSpec) {
-	logger := klog.FromContext(ctx).WithValues("capacityBuffer", klog.KRef(from.Namespace, from.Name))
-	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
-	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName, pod.Spec.Volumes = from.Namespace, "capacity-buffer-"+from.Name, from.UID, "", nil
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}, Spec: template.Spec}
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
-		logger.Error(err, "A CapacityBuffer is ignored")
+		klog.FromContext(ctx).Error(err, "A CapacityBuffer is ignored", "capacityBuffer", klog.KObj(pod))
 		return
 	}
-	b := &buffer{pod: info, requests: resource.PodRequests(pod, resource.PodResourcesOptions{}), count: from.Status.Replicas, state: framework.NewCycleState()}
-	var status *fwk.Status
-	if b.allowed, status, _ = r.framework.RunPreFilterPlugins(ctx, b.state, pod); !status.IsSuccess() {
-		logger.V(2).Info("A CapacityBuffer is ignored, because no node can run its pods", "reason", status.Message())
+	b := &buffer{request: amountsOf(info.CalculateResource().Resource, 1), count: int64(from.Status.Replicas)}
+	if slices.ContainsFunc(r.burst, func(node fwk.NodeInfo) bool { return suits(node, pod) && freeOn(node).pods(b.request) > 0 }) {
 		return
 	}
-	for _, node := range r.burst {
-		if fits, err := r.fits(ctx, b.state, pod, b.requests, b.allowed, node); err == nil && fits {
-			return
+	for i, node := range r.nodes {
+		if suits(node, pod) {
+			b.on = append(b.on, i)
 		}
 	}
 	r.buffers = append(r.buffers, b)
 }
 
-// pack places the pods of the buffers beside all others, each on the first node on which it fits. It counts affinity and
-// topology spread between these pods and those that move as they were at the beginning of the round.
-func (r *rooms) pack(ctx context.Context) (*packing, error) {
-	p := &packing{nodes: map[string]fwk.NodeInfo{}}
+// freeOn returns what the node's pods leave.
+func freeOn(node fwk.NodeInfo) amounts {
+	return amountsOf(node.GetAllocatable(), node.GetAllocatable().GetAllowedPodNumber()).less(1, amountsOf(node.GetRequested(), len(node.GetPods())))
+}
+
+// suits reports whether the node may accept the pod if no other pod uses the node.
+func suits(node fwk.NodeInfo, pod *corev1.Pod) bool {
+	return nodegroups.Suits(node.Node(), resource.PodRequests(pod, resource.PodResourcesOptions{}), nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations)
+}
+
+// pack places the pods of the buffers, each on the first node with enough of all resources.
+func (r *rooms) pack(free []amounts) *packing {
+	p := &packing{free: free, left: slices.Clone(free)}
 	for _, b := range r.buffers {
-		state := b.state.Clone()
-		for i, left := 0, b.count; i < len(r.nodes) && left > 0; {
-			name := r.nodes[i].Node().Name
-			node, ok := p.nodes[name]
-			if !ok {
-				node = r.latest(r.nodes[i])
+		missing := b.count
+		for k := 0; k < len(b.on) && missing > 0; k++ {
+			i := b.on[k]
+			if n := min(missing, p.left[i].pods(b.request)); n > 0 {
+				p.left[i] = p.left[i].less(n, b.request)
+				p.pods, missing = p.pods+n, missing-n
 			}
-			if fits, err := r.fits(ctx, state, b.pod.GetPod(), b.requests, b.allowed, node); err != nil {
-				return nil, err
-			} else if !fits {
-				i++
-				continue
-			}
-			if !ok {
-				node = node.Snapshot()
-				p.nodes[name] = node
-			}
-			node.AddPodInfo(b.pod)
-			if status := r.framework.RunPreFilterExtensionAddPod(ctx, state, b.pod.GetPod(), b.pod, node); !status.IsSuccess() {
-				return nil, status.AsError()
-			}
-			left, p.pods = left-1, p.pods+1
 		}
 	}
-	return p, nil
+	return p
 }
 
 // isWanted reports whether the pod of the move may take room that a buffer wants: on one of the pool's nodes that the
 // scheduler may choose, fewer pods of the buffers fit beside the pod than without it.
-func (r *rooms) isWanted(ctx context.Context, state fwk.CycleState, m *move, allowed *fwk.PreFilterResult) (wanted bool, err error) {
+func (r *rooms) isWanted(ctx context.Context, state fwk.CycleState, m *move, allowed *fwk.PreFilterResult) bool {
 	if r.packing == nil {
-		if r.packing, err = r.pack(ctx); err != nil {
-			return false, err
+		free := make([]amounts, len(r.nodes))
+		for i, node := range r.nodes {
+			free[i] = freeOn(r.latest(node))
 		}
+		r.packing = r.pack(free)
 	}
-	before := r.packing
 	pod := m.pod.GetPod().DeepCopy()
 	pod.Spec.NodeName = ""
-	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	requests, request := resource.PodRequests(pod, resource.PodResourcesOptions{}), amountsOf(m.pod.CalculateResource().Resource, 1)
 	to := slices.IndexFunc(r.nodes, func(node fwk.NodeInfo) bool { return node.Node().Name == m.to })
-	for i, node := range r.nodes {
-		name := node.Node().Name
-		filled, ok := before.nodes[name]
-		if !ok || r.ranks[i] != r.ranks[to] {
+	for i, free := range r.packing.free {
+		if r.ranks[i] != r.ranks[to] || r.packing.left[i].pods(request) > 0 {
 			continue
 		}
-		fits, err := r.fits(ctx, state, pod, requests, allowed, r.latest(node))
-		if err == nil && fits {
-			fits, err = r.fits(ctx, state, pod, requests, allowed, filled)
-			wanted = !fits
+		if fits, err := r.fits(ctx, state, pod, requests, allowed, r.latest(r.nodes[i])); err == nil && !fits {
+			continue
 		}
-		if err == nil && wanted { // the buffers' pods on this node may fit elsewhere
-			kept, was := r.kept[name]
-			with := r.latest(node).Snapshot()
-			with.AddPodInfo(m.pod)
-			r.kept[name] = with
-			var after *packing
-			if after, err = r.pack(ctx); err == nil {
-				wanted = after.pods < before.pods
-			}
-			if delete(r.kept, name); was {
-				r.kept[name] = kept
-			}
-		}
-		if err != nil || wanted {
-			return wanted, err
+		beside := slices.Clone(r.packing.free)
+		beside[i] = free.less(1, request)
+		if r.pack(beside).pods < r.packing.pods {
+			return true // the buffers' pods of this node fit nowhere else
 		}
 	}
-	return false, nil
+	return false
 }

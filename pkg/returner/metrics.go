@@ -13,10 +13,9 @@ const resultLanded, resultNotLanded, resultRefused, resultHarmful = "landed", "n
 const roundComplete, roundCutShort, roundFailed = "complete", "cut_short", "failed"
 
 var rounds = metrics.NewCounterVec(&metrics.CounterOpts{
-	Subsystem:      "pool_priority",
-	Name:           "return_rounds_total",
-	Help:           "Rounds of Return, by result: complete; cut_short (it took too long, and some pods were neither checked nor evicted); failed.",
-	StabilityLevel: metrics.ALPHA,
+	Subsystem: "pool_priority",
+	Name:      "return_rounds_total",
+	Help:      "Rounds of Return, by result: complete; cut_short (it took too long, and some pods were neither checked nor evicted); failed.",
 }, []string{"result"})
 
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -24,7 +23,6 @@ var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:      "return_evictions_total",
 	Help: "Returns of pods to better pools, by result: landed (the replacement runs in a better pool); not_landed (it does not, or there is none); " +
 		"refused (the pod could not be evicted); harmful (the eviction would have harmed the workload or a CapacityBuffer).",
-	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
 
 // Metrics returns the metrics of this package.

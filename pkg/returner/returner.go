@@ -9,8 +9,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -86,16 +84,6 @@ type Returner struct {
 	forbidden   sync.Once // logs that it is forbidden to read CapacityBuffers
 }
 
-// Wanted reports whether any pool has Return enabled.
-func Wanted(pools pool.List) bool {
-	for i := range pools.Len() {
-		if pools.At(i).Return() != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // New returns a Returner that has not run yet.
 func New(ctx context.Context, config Config) (*Returner, error) {
 	seats, err := newRooms(ctx, &config)
@@ -133,31 +121,14 @@ func (r *Returner) Run(ctx context.Context, pauses map[types.UID]returnplan.Paus
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("return"))
 	r.own.Start(ctx.Done())
 	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, startTimeout, true, func(context.Context) (bool, error) { return r.synced(), nil }) // else each round says so
-	r.restore(ctx, pauses)
+	r.restore(pauses)
 	klog.FromContext(ctx).Info("Pods are returned to better pools")
 	wait.UntilWithContext(ctx, r.safely, r.interval())
 }
 
-// restore reads the pauses of the last leader, also those that an earlier version wrote on pods.
-func (r *Returner) restore(ctx context.Context, pauses map[types.UID]returnplan.Pause) {
-	now := r.Clock.Now()
+func (r *Returner) restore(pauses map[types.UID]returnplan.Pause) {
 	for workload, pause := range pauses {
-		r.planner.Restore(now, workload, pause)
-	}
-	pods, _ := r.pods.List(labels.Everything()) // does not fail
-	for _, pod := range pods {
-		noted, owner := pod.Annotations[returnplan.BackoffAnnotation], metav1.GetControllerOfNoCopy(pod)
-		if noted == "" || owner == nil || pod.Spec.NodeName == "" {
-			continue
-		}
-		count, at, _ := strings.Cut(noted, " ")
-		failures, err := strconv.Atoi(count)
-		until, timeErr := time.Parse(time.RFC3339, at)
-		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
-			klog.FromContext(ctx).Info("Ignored an annotation with an invalid value", "pod", klog.KObj(pod), "annotation", returnplan.BackoffAnnotation, "value", noted)
-			continue
-		}
-		r.planner.Restore(now, r.workloadOf(pod.Namespace, owner), returnplan.Pause{InARow: failures, Until: until})
+		r.planner.Restore(r.Clock.Now(), workload, pause)
 	}
 }
 
@@ -331,7 +302,7 @@ func (r *Returner) sync() (*world, error) {
 		}
 		in, rank := pool.None, pool.Excluded
 		if node, err := r.nodes.Get(pod.Spec.NodeName); err == nil {
-			rank, in = r.Pools.RankOf(node.Labels)
+			rank, in = r.Pools.RankOf(node)
 		}
 		order, _ := r.Pools.OrderOf(pod.Annotations)
 		place := int(order.PlaceOf(rank))

@@ -66,6 +66,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	profile, args, err := configv1.Load(data)
 	must.NoError(t, err)
 	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, MinAge: &metav1.Duration{}, EvictionsPerMinute: 600, PerWorkload: 100}
+	args.Pools[2].Burst.Tolerations = append(args.Pools[2].Burst.Tolerations, corev1.Toleration{Key: "given", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	args.Pools[1].Return = args.Pools[2].Burst.Return.DeepCopy()
 	args.Pools[1].Return.MinAge.Duration = 90 * time.Minute
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools, Orders: []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "user", "aci"}}}}))(t)
@@ -234,7 +235,7 @@ func TestOnTheWay(t *testing.T) {
 
 // TestGivenTolerations: what the pod was given for the burst pool, its replacement will not have.
 func TestGivenTolerations(t *testing.T) {
-	taint := corev1.Taint{Key: "virtual-kubelet.io/provider", Effect: corev1.TaintEffectNoSchedule}
+	taint := corev1.Taint{Key: "given", Effect: corev1.TaintEffectNoSchedule}
 	given := corev1.Toleration{Key: taint.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	with := func(p *st.PodWrapper) *corev1.Pod {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, given)
@@ -247,8 +248,7 @@ func TestGivenTolerations(t *testing.T) {
 	c.expect("after stableFor", c.after(time.Minute+c.interval()), "own")
 }
 
-// TestNextLeader: the next leader continues the pause after an eviction in vain, and a pause that an earlier version noted
-// on a pod.
+// TestNextLeader: the next leader continues the pause after an eviction in vain.
 func TestNextLeader(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "1").Obj(), pod("first", 2).Obj())
 	c.after(time.Minute)
@@ -264,11 +264,10 @@ func TestNextLeader(t *testing.T) {
 	if !maps.Equal(c.pauses, want) {
 		t.Fatalf("the pauses are %v, want %v", c.pauses, want)
 	}
-	noted := pod("noted", 3).Annotation(returnplan.BackoffAnnotation, "5 "+start.Add(time.Hour).UTC().Format(time.RFC3339)).Obj()
-	next := newCluster(t, virtual(), node("user", "user", "10").Obj(), again.Obj(), noted, pod("garbled", 1).Annotation(returnplan.BackoffAnnotation, "tomorrow").Obj())
-	next.restore(next.ctx, c.pauses)
-	next.expect("neither the pod of the pause nor the noted one", next.after(time.Minute+next.interval()), "garbled")
-	if next.pauses["default/rs-first"] != want["default/rs-first"] || next.pauses["default/rs-noted"] != (returnplan.Pause{InARow: 5, Until: start.Add(time.Hour)}) {
+	next := newCluster(t, virtual(), node("user", "user", "10").Obj(), again.Obj(), pod("other", 1).Obj())
+	next.restore(c.pauses)
+	next.expect("not the pod of the pause", next.after(time.Minute+next.interval()), "other")
+	if !maps.Equal(next.pauses, want) {
 		t.Errorf("the next leader's pauses are %v", next.pauses)
 	}
 }
@@ -545,9 +544,6 @@ func TestBuffers(t *testing.T) {
 	others := []runtime.Object{tainted, deployment, set, large,
 		templateOf("small", "1", func(*st.PodWrapper) {}),
 		templateOf("volume", "4", func(p *st.PodWrapper) { p.PVC("new") }),
-		templateOf("apart", "4", func(p *st.PodWrapper) {
-			p.PodAntiAffinityExists("app", corev1.LabelHostname, st.PodAntiAffinityWithRequiredReq)
-		}),
 		templateOf("copy", "4", func(p *st.PodWrapper) { p.Toleration(taint.Key) }),
 	}
 	const ready = `"conditions": [{"type": "ReadyForProvisioning", "status": "True"}]`
@@ -573,8 +569,7 @@ func TestBuffers(t *testing.T) {
 		"a buffer of small pods":            {of("small", 4), []*st.NodeWrapper{user("a", "3"), user("b", "4")}, false, []string{"a"}},
 		"a better pool's room is wanted":    {of("large", 1), []*st.NodeWrapper{user("a", "4"), node("b", "system", "3")}, false, nil},
 		"two sizes":                         {of("large", 1) + "," + of("small", 1), []*st.NodeWrapper{user("a", "5")}, false, nil},
-		"of pods that stay apart":           {of("apart", 2), []*st.NodeWrapper{user("a", "8"), user("b", "4")}, false, nil},
-		"of pods that need not stay apart":  {of("large", 2), []*st.NodeWrapper{user("a", "8"), user("b", "4")}, false, []string{"a"}},
+		"two on one node":                   {of("large", 2), []*st.NodeWrapper{user("a", "8"), user("b", "4")}, false, []string{"a"}},
 		"of pods with a volume":             {of("volume", 1), []*st.NodeWrapper{user("a", "4")}, false, nil},
 		"of pods that fit the virtual node": {of("copy", 1), []*st.NodeWrapper{user("a", "4")}, false, []string{"a", "b"}},
 		"pods that have not started":        {of("large", 1), []*st.NodeWrapper{user("a", "4")}, true, []string{"a", "b"}},

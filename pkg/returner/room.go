@@ -165,7 +165,7 @@ func (r *rooms) begin(away []move) error {
 	r.nodes, r.ranks, r.burst = r.nodes[:0], r.ranks[:0], nil
 	ranks := make(map[string]pool.Rank, len(nodes))
 	for _, node := range nodes {
-		rank, _ := r.pools.RankOf(node.Node().Labels)
+		rank, _ := r.pools.RankOf(node.Node())
 		if ranks[node.Node().Name] = rank; r.pools.IsBurstRank(rank) {
 			r.burst = append(r.burst, node)
 		} else if rank != pool.Excluded && !nodegroups.MayGo(node.Node()) {
@@ -237,11 +237,7 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 	}
 	m := move{pod: info, from: from, to: to}
-	if spare && len(r.buffers) > 0 {
-		if m.wanted, err = r.isWanted(ctx, state, &m, result); err != nil {
-			return nil, err
-		}
-	}
+	m.wanted = spare && len(r.buffers) > 0 && r.isWanted(ctx, state, &m, result)
 	if keep && !m.wanted {
 		r.keep(m)
 	}
@@ -273,7 +269,7 @@ func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1
 func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult, from *corev1.Node) (best string, err error) {
 	requests := resource.PodRequests(arriving, resource.PodResourcesOptions{})
 	order, _ := r.pools.OrderOf(arriving.Annotations)
-	rank, _ := r.pools.RankOf(from.Labels)
+	rank, _ := r.pools.RankOf(from)
 	below := order.PlaceOf(rank)
 	for i, node := range r.nodes {
 		if place := order.PlaceOf(r.ranks[i]); place < below {

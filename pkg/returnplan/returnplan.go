@@ -27,9 +27,6 @@ import (
 const (
 	// Annotation is the pod annotation that sets whether the pods of a workload may be returned.
 	Annotation = "poolpriority.dev/return"
-	// BackoffAnnotation is the pod annotation in which earlier versions recorded the pause of the pod's workload. It is
-	// read when a scheduler begins to lead, and is not written any more.
-	BackoffAnnotation = "poolpriority.dev/return-backoff"
 	// Never is the value of Annotation that opts a workload out.
 	Never = "Never"
 	// Always is the value of Annotation that opts in a workload whose kind of controller is not in replaced.
@@ -206,6 +203,9 @@ func NewPlanner(rules []*Rules) *Planner {
 	return p
 }
 
+// place orders what is true before what is not.
+var place = map[bool]int{true: 0, false: 1}
+
 // Round returns the pods to evict from the pool with the index b at the time now, and those that would be evicted if this
 // did no harm. pods has all pods of this pool that may be returned. room reserves capacity
 // for a pod on a node until the round is over. If no node has capacity, room returns false. It also returns whom the pod
@@ -213,7 +213,7 @@ func NewPlanner(rules []*Rules) *Planner {
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) (fits bool, harm string)) (evict, harmful []Pod) {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
-		return cmp.Or(first(a.Harm == "", b.Harm == ""), first(a.Stuck, b.Stuck), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(place[a.Harm == ""]-place[b.Harm == ""], place[a.Stuck]-place[b.Stuck], a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	since, wanted := map[types.UID]time.Time{}, map[types.UID]bool{}
 	full := map[types.UID]bool{} // owners for whose pods no node has capacity, or only capacity that others want
@@ -266,17 +266,6 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) (fits b
 	}
 	plan.since, plan.wanted = since, wanted
 	return evict, harmful
-}
-
-// first orders what is true before what is not.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // Evicted records that the pod of the pool with the index b was evicted at the time now. members has all pods of

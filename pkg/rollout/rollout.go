@@ -5,6 +5,7 @@ package rollout
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -28,13 +30,13 @@ const (
 	// deadline.
 	defaultDeadline = 600 * time.Second
 	// defaultGrace is the API's default of terminationGracePeriodSeconds.
-	defaultGrace = 30 * time.Second
+	defaultGrace = 30
 )
 
 // Rollout is a Deployment whose newest ReplicaSet replaces the pods of its other ReplicaSets.
 type Rollout struct {
-	// Deployment and New are the keys of the Deployment and of its newest ReplicaSet (refusal.KeyOf).
-	Deployment, New types.UID
+	// New is the key of the newest ReplicaSet (refusal.KeyOf).
+	New types.UID
 	// Old maps the key of each other ReplicaSet of the Deployment to its spec.replicas.
 	Old map[types.UID]int
 	// Wanted is spec.replicas of the newest ReplicaSet.
@@ -57,7 +59,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
 	}
-	r := &Rollout{Deployment: refusal.KeyOf(d.Namespace, d.UID), New: refusal.KeyOf(d.Namespace, own), Old: map[types.UID]int{}, Deadline: defaultDeadline}
+	r := &Rollout{New: refusal.KeyOf(d.Namespace, own), Old: map[types.UID]int{}, Deadline: defaultDeadline}
 	var newest *appsv1.ReplicaSet
 	for _, rs := range all {
 		if !metav1.IsControlledBy(rs, d) {
@@ -71,7 +73,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 			r.Replacing = r.Replacing || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0
 		}
 		if rs.UID == own || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0 {
-			r.Grace = max(r.Grace, graceOf(&rs.Spec.Template.Spec))
+			r.Grace = max(r.Grace, time.Duration(ptr.Deref(rs.Spec.Template.Spec.TerminationGracePeriodSeconds, defaultGrace))*time.Second)
 		}
 		r.spare += replicas(rs.Spec.Replicas)
 	}
@@ -110,10 +112,7 @@ func Ends(d *appsv1.Deployment, rs *appsv1.ReplicaSet, newest int64) bool {
 }
 
 func replicas(n *int32) int {
-	if n == nil {
-		return 1
-	}
-	return int(*n)
+	return int(ptr.Deref(n, 1))
 }
 
 // revision returns 0 if the revision is unknown.
@@ -122,20 +121,10 @@ func revision(rs *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-func graceOf(spec *corev1.PodSpec) time.Duration {
-	if s := spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	return defaultGrace
-}
-
 func isStuck(d *appsv1.Deployment) bool {
-	for i := range d.Status.Conditions {
-		if c := &d.Status.Conditions[i]; c.Type == appsv1.DeploymentProgressing {
-			return c.Status == corev1.ConditionFalse && c.Reason == deadlineExceeded
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+		return c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse && c.Reason == deadlineExceeded
+	})
 }
 
 // maxUnavailable returns how many pods may be unavailable. A percentage is rounded down. If maxUnavailable and maxSurge

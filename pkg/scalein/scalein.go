@@ -24,13 +24,13 @@ const (
 	step = 1000
 )
 
-// Cost returns the deletion cost of a pod with these annotations on a node with these labels. In regular pools, the cost
-// is positive, and the first pool in the pod's order has the highest cost. In burst pools, the cost is negative, and the last pool has the lowest cost.
-// Therefore pods without a cost (0) are deleted after pods in burst pools, and before this scheduler's pods on VMs. On
-// unlisted nodes, the cost is positive and lower than in the last regular pool. The scheduler does not use virtual
+// Cost returns the deletion cost of a pod with these annotations on the node. In regular pools, the cost is positive, and
+// the first pool in the pod's order has the highest cost. In burst pools, the cost is negative, and the last pool has the
+// lowest cost. Therefore pods without a cost (0) are deleted after pods in burst pools, and before this scheduler's pods on
+// VMs. On unlisted nodes, the cost is positive and lower than in the last regular pool. The scheduler does not use virtual
 // kubelet nodes outside the burst pools. Pods there have the same cost as in the first burst pool.
-func Cost(pools pool.List, nodeLabels, annotations map[string]string) int {
-	switch rank, i := pools.RankOf(nodeLabels); {
+func Cost(pools pool.List, node *corev1.Node, annotations map[string]string) int {
+	switch rank, i := pools.RankOf(node); {
 	case rank == pool.Excluded:
 		return -step
 	case i == pool.None:
@@ -43,10 +43,10 @@ func Cost(pools pool.List, nodeLabels, annotations map[string]string) int {
 	}
 }
 
-// Annotations returns the annotations to change on a pod that is bound to a node with these labels. current are the
-// annotations that the pod has. An annotation with an empty value must be removed. foreign is set if another component
-// has changed the cost since we wrote it. A cost of another component is never overwritten.
-func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
+// Annotations returns the annotations to change on a pod that is bound to the node. current are the annotations that the
+// pod has. An annotation with an empty value must be removed. foreign is set if another component has changed the cost
+// since we wrote it. A cost of another component is never overwritten.
+func Annotations(pools pool.List, node *corev1.Node, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}
 	want := func(key, value string) {
 		if current[key] != value {
@@ -54,7 +54,7 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 		}
 	}
 	name := ""
-	if rank, i := pools.RankOf(nodeLabels); rank != pool.Excluded && i != pool.None {
+	if rank, i := pools.RankOf(node); rank != pool.Excluded && i != pool.None {
 		name = pools.At(i).Name
 	}
 	want(PoolAnnotation, name)
@@ -64,7 +64,7 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 		return wanted, true
 	}
 	if ours || !set {
-		value := strconv.Itoa(Cost(pools, nodeLabels, current))
+		value := strconv.Itoa(Cost(pools, node, current))
 		want(CostAnnotation, value)
 		want(OwnCostAnnotation, value)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -24,20 +25,24 @@ func pools(t *testing.T) pool.List {
 	return list
 }
 
+func labelled(labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+}
+
 // TestCost: the cases are in the order in which a ReplicaSet deletes the pods.
 func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		pool string
 		want int
 	}{{"aci-2", -2000}, {"aci", -1000}, {"virtual-kubelet", -1000}, {"in no pool", 500}, {"system", 1000}, {"user", 2000}} {
-		if got := Cost(pools(t), map[string]string{"pool": tc.pool, "type": tc.pool}, nil); got != tc.want {
+		if got := Cost(pools(t), labelled(map[string]string{"pool": tc.pool, "type": tc.pool}), nil); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.pool, got, tc.want)
 		}
 		want := tc.want
 		if want >= 1000 {
 			want = 3000 - want
 		}
-		if got := Cost(pools(t), map[string]string{"pool": tc.pool, "type": tc.pool}, map[string]string{pool.OrderAnnotation: "system-first"}); got != want {
+		if got := Cost(pools(t), labelled(map[string]string{"pool": tc.pool, "type": tc.pool}), map[string]string{pool.OrderAnnotation: "system-first"}); got != want {
 			t.Errorf("%s with another order: %d, want %d", tc.pool, got, want)
 		}
 	}
@@ -74,7 +79,7 @@ func TestAnnotations(t *testing.T) {
 		{name: "somebody changed our cost, and the list was edited", pool: "system", current: with(ours("2000", "user"), CostAnnotation, "7"), want: map[string]string{PoolAnnotation: "system"}, foreign: true},
 		{name: "somebody took our cost away", pool: "user", current: without(ours("2000", "user"), CostAnnotation), want: map[string]string{}, foreign: true},
 	} {
-		got, foreign := Annotations(pools(t), map[string]string{"pool": tc.pool}, tc.current)
+		got, foreign := Annotations(pools(t), labelled(map[string]string{"pool": tc.pool}), tc.current)
 		if diff := cmp.Diff(tc.want, got); diff != "" || foreign != tc.foreign {
 			t.Errorf("%s: foreign %v, want %v (-want,+got):\n%s", tc.name, foreign, tc.foreign, diff)
 		}

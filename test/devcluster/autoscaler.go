@@ -41,9 +41,6 @@ type AutoscalerOptions struct {
 	DeleteDelay time.Duration
 	// NoEvents is set if the autoscaler writes no events.
 	NoEvents bool
-	// SizeCache is how long the autoscaler caches the target sizes of the node groups. The default is 0; on Azure, it
-	// is up to a minute.
-	SizeCache time.Duration
 	// Buffers turns CapacityBuffers on (--capacity-buffer-controller-enabled and --capacity-buffer-pod-injection-enabled).
 	// The cluster needs their CRD.
 	Buffers bool
@@ -84,16 +81,14 @@ type Autoscaler struct {
 	simulator *simulator
 	core      *autoscaler.Autoscaler
 	said      map[types.UID]string // by pod: its last event about a scale-up
-	sizes     sizeCache
 	removals  sync.WaitGroup
 	events    sync.WaitGroup
 
-	mu        sync.Mutex
-	cancel    context.CancelFunc
-	done      chan struct{}
-	unhealthy map[string]bool // groups, and "" for the cluster
-	failed    []string        // the nodes whose removal failed since the last loop
-	loops     atomic.Int64
+	mu     sync.Mutex
+	cancel context.CancelFunc
+	done   chan struct{}
+	failed []string // the nodes whose removal failed since the last loop
+	loops  atomic.Int64
 }
 
 func newAutoscaler(config *rest.Config, options AutoscalerOptions, pools []*PoolManager) (*Autoscaler, error) {
@@ -118,7 +113,7 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 		cancel()
 		return err
 	}
-	a.simulator, a.core, a.said, a.sizes = simulator, autoscaler.New(a.options.flags()), map[types.UID]string{}, sizeCache{}
+	a.simulator, a.core, a.said = simulator, autoscaler.New(a.options.flags()), map[types.UID]string{}
 	a.takeFailed()
 	a.factory.Core().V1().Pods().Informer()
 	a.factory.Core().V1().Nodes().Informer()
@@ -137,22 +132,6 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 // Loops returns the number of loops that have written a status.
 func (a *Autoscaler) Loops() int { return int(a.loops.Load()) }
 
-// SetUnhealthy sets whether the autoscaler treats the group as unhealthy. An empty name means the whole cluster.
-func (a *Autoscaler) SetUnhealthy(group string, unhealthy bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.unhealthy == nil {
-		a.unhealthy = map[string]bool{}
-	}
-	a.unhealthy[group] = unhealthy
-}
-
-func (a *Autoscaler) isUnhealthy(group string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.unhealthy[group]
-}
-
 // Kill ends the autoscaler as SIGKILL does. The status stays, and the nodes that the autoscaler was removing keep their
 // taints.
 func (a *Autoscaler) Kill() {
@@ -166,16 +145,6 @@ func (a *Autoscaler) Kill() {
 		a.removals.Wait()
 		a.events.Wait()
 	}
-}
-
-// Stop ends the autoscaler as SIGTERM does: it deletes its status.
-func (a *Autoscaler) Stop(ctx context.Context) error {
-	a.Kill()
-	err := a.client.CoreV1().ConfigMaps(autoscaler.StatusNamespace).Delete(ctx, autoscaler.StatusName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the autoscaler's status: %w", err)
-	}
-	return nil
 }
 
 func (a *Autoscaler) run(ctx context.Context, done chan<- struct{}) {
@@ -204,7 +173,7 @@ func (a *Autoscaler) run(ctx context.Context, done chan<- struct{}) {
 // decide, it writes no status.
 func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	begun := time.Now()
-	world, err := a.world(begun)
+	world, err := a.world()
 	if err == nil && a.options.Buffers {
 		world.Buffers, err = a.bufferPods(ctx)
 	}
@@ -228,38 +197,20 @@ func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 }
 
 // world returns the nodes, the pods and the node groups at the start of a loop.
-func (a *Autoscaler) world(now time.Time) (w autoscaler.World, err error) {
+func (a *Autoscaler) world() (w autoscaler.World, err error) {
 	if w.Nodes, err = a.factory.Core().V1().Nodes().Lister().List(labels.Everything()); err != nil {
 		return w, fmt.Errorf("listing nodes: %w", err)
 	}
 	if w.Pods, err = a.factory.Core().V1().Pods().Lister().List(labels.Everything()); err != nil {
 		return w, fmt.Errorf("listing pods: %w", err)
 	}
-	w.Unhealthy = a.isUnhealthy("")
-	a.sizes.refresh(a.pools, now, a.options.SizeCache)
 	for _, m := range a.pools {
 		w.Groups = append(w.Groups, autoscaler.Group{
-			Name: m.Group(), Min: m.Min, Max: m.Max, Priority: m.Priority, Target: a.sizes.targets[m.Group()],
-			Template: m.Node("template"), Instances: m.instances(), Unhealthy: a.isUnhealthy(m.Group()),
+			Name: m.Group(), Min: m.Min, Max: m.Max, Priority: m.Priority, Target: m.Target(),
+			Template: m.Node("template"), Instances: m.instances(),
 		})
 	}
 	return w, nil
-}
-
-// sizeCache holds the target sizes that the autoscaler has cached.
-type sizeCache struct {
-	targets map[string]int
-	at      time.Time
-}
-
-func (s *sizeCache) refresh(pools []*PoolManager, now time.Time, age time.Duration) {
-	if s.targets != nil && now.Sub(s.at) < age {
-		return
-	}
-	*s = sizeCache{targets: map[string]int{}, at: now}
-	for _, m := range pools {
-		s.targets[m.Group()] = m.Target()
-	}
 }
 
 // cloud is the cloud provider of a loop.
@@ -271,7 +222,6 @@ type cloud struct {
 // Grow orders n VMs.
 func (c *cloud) Grow(group string, n int) error {
 	c.pool(group).Grow(n)
-	c.sizes.targets[group] += n
 	return nil
 }
 

@@ -53,9 +53,6 @@ type Pool struct {
 	// StartupTaint is "", new Nodes have no such taint.
 	StartupTaint string          `json:"startupTaint,omitempty"`
 	StartupFor   metav1.Duration `json:"startupFor,omitempty"`
-	// Linger is how long a Node still exists after the cloud has accepted the deletion of its VM. The target falls at
-	// once. On Azure, Linger is minutes.
-	Linger metav1.Duration `json:"linger,omitempty"`
 }
 
 // Group returns the name of the pool's scale set, the autoscaler's node group.
@@ -119,7 +116,6 @@ type vmState int
 const (
 	booting vmState = iota
 	registered
-	deleting // its Node is still there, the target has fallen
 )
 
 func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface) *PoolManager {
@@ -130,13 +126,7 @@ func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface
 func (m *PoolManager) Target() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := 0
-	for _, state := range m.vms {
-		if state != deleting {
-			n++
-		}
-	}
-	return n
+	return len(m.vms)
 }
 
 // Grow orders n VMs, and returns at once. The VMs register their Nodes after the boot delay.
@@ -207,20 +197,8 @@ func (m *PoolManager) try(f func() error) bool {
 	return true
 }
 
-// Delete deletes a VM. The target falls at once. The Node is deleted after the time Linger.
+// Delete deletes a VM and its Node. The target falls at once.
 func (m *PoolManager) Delete(ctx context.Context, name string) error {
-	m.mu.Lock()
-	if m.Linger.Duration > 0 && m.vms[name] == registered {
-		m.vms[name] = deleting
-		m.mu.Unlock()
-		time.AfterFunc(m.Linger.Duration, func() { m.try(func() error { return m.deleteNode(m.life, name) }) })
-		return nil
-	}
-	m.mu.Unlock()
-	return m.deleteNode(ctx, name)
-}
-
-func (m *PoolManager) deleteNode(ctx context.Context, name string) error {
 	m.mu.Lock()
 	delete(m.vms, name)
 	m.mu.Unlock()
@@ -244,7 +222,7 @@ func (m *PoolManager) instances() []autoscaler.Instance {
 	defer m.mu.Unlock()
 	var result []autoscaler.Instance
 	for _, name := range slices.Sorted(maps.Keys(m.vms)) {
-		result = append(result, autoscaler.Instance{Name: name, Deleting: m.vms[name] == deleting})
+		result = append(result, autoscaler.Instance{Name: name})
 	}
 	return result
 }

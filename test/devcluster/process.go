@@ -85,16 +85,6 @@ func (p *Process) Log() string { return p.log }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode returns the process's exit code, or -1 if a signal ended it or it has not ended.
-func (p *Process) ExitCode() int {
-	select {
-	case <-p.done:
-		return p.cmd.ProcessState.ExitCode()
-	default:
-		return -1
-	}
-}
-
 // LostLease reports whether the process has ended because it could not renew its leader's lease, for example on a busy
 // machine. In a cluster, the kubelet starts it again.
 func (p *Process) LostLease() bool {

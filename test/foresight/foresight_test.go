@@ -25,6 +25,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/static"
@@ -88,6 +89,7 @@ type player struct {
 	view    *nodegroups.View
 	kinds   *gate.Declines
 	waiting map[types.UID]time.Time // since when pods have lacked resources
+	room    *waiting.Room           // knows what pods inherit from deleted pods
 	heldFor map[types.UID]*spells   // how long each waiting pod was held for each reason
 	pods    map[types.UID]*corev1.Pod
 	stopped map[string]time.Time // until when a pod, by its name, waits for something other than resources
@@ -146,7 +148,7 @@ type tally struct {
 func newPlayer(t testing.TB, options simcluster.Options) *player {
 	configs, pools := aks(t, options.Groups)
 	p := &player{
-		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewDeclines(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
+		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewDeclines(), room: waiting.New(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
 		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, StaleAfter: 3 * time.Minute, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(3*time.Minute, provisionGrace),
@@ -235,7 +237,7 @@ type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
 	kind := alike.Autoscaler(pod, false, nil, nil)
-	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since, NoScaleUp: p.noScaleUp,
+	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since, Inherited: p.room.Since(pod, p.Now()).Inherited, NoScaleUp: p.noScaleUp,
 		Declined: func(group string) time.Time { return p.kinds.Declined(gate.KeyDigest(kind), group, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d)
@@ -328,11 +330,26 @@ func (p *player) play(d time.Duration, open opener) {
 func (p *player) decide(open opener) {
 	p.due = time.Time{}
 	pending := map[types.UID]bool{}
-	judged := map[string]bool{}
 	for _, pod := range p.Pending() {
 		pending[pod.UID] = true
+	}
+	for uid := range p.waiting {
+		if pending[uid] {
+			continue
+		}
+		if pod, now := p.pods[uid], p.Pod(p.pods[uid].Name); now == nil || now.UID != uid { // the pod is deleted; a bound pod did not wait in vain, or was counted when it burst
+			p.waitEnded(pod, p.waiting[uid])
+			p.room.Deleted(pod, p.rule.SeenFrom(pod), p.Now())
+		}
+		p.forget(uid)
+	}
+	judged := map[string]bool{}
+	for _, pod := range p.Pending() {
 		if _, known := p.waiting[pod.UID]; !known && p.Now().After(p.stopped[pod.Name]) {
 			p.waiting[pod.UID], p.pods[pod.UID], p.heldFor[pod.UID] = p.Now(), pod, &spells{by: map[string]time.Duration{}}
+			failed := pod.DeepCopy()
+			failed.Status = corev1.PodStatus{} // the condition is written after the cycle
+			p.room.Note(failed, p.Now())
 			p.held++
 		}
 		isOpen, why := open(p, pod)
@@ -356,18 +373,16 @@ func (p *player) decide(open opener) {
 		p.waitEnded(pod, p.waiting[pod.UID])
 		p.let = append(p.let, pod.Name)
 		p.Burst(pod.Name)
+		p.forget(pod.UID)
 	}
-	for uid := range p.waiting {
-		if pending[uid] {
-			continue
-		}
-		if pod := p.pods[uid]; p.Pod(pod.Name) == nil { // the pod is deleted; a bound pod did not wait in vain, or was counted when it burst
-			p.waitEnded(pod, p.waiting[uid])
-		}
-		delete(p.waiting, uid)
-		delete(p.pods, uid)
-		delete(p.heldFor, uid)
-	}
+}
+
+// forget forgets a pod that is no longer pending.
+func (p *player) forget(uid types.UID) {
+	p.room.Remove(uid)
+	delete(p.waiting, uid)
+	delete(p.pods, uid)
+	delete(p.heldFor, uid)
 }
 
 // because returns why the pod was let in. It replaces the reasons Open and NoCredit if a group that the pod fits counts as full only

@@ -37,8 +37,6 @@ const (
 var (
 	bin  = flag.String("bin", root+"/bin", "directory with tools/ and pool-priority-scheduler")
 	logs = flag.String("logs", "", "directory that the logs of failed tests are copied to")
-
-	policies = flag.Bool("policies", false, "have the policies for our own accounts in every cluster, as some tests do anyway")
 )
 
 func TestMain(m *testing.M) {
@@ -149,9 +147,6 @@ func startWith(t testing.TB, options devcluster.Options) *env {
 		}
 		idle <- cluster
 	})
-	if *policies {
-		e.leastRights()
-	}
 	return e
 }
 

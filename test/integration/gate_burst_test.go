@@ -139,25 +139,41 @@ func TestNamespacesShareABurstPool(t *testing.T) {
 	bursts("daemons", 5, gate.ReasonBudgetSpent.Sentence)
 }
 
-// TestWhoMayBurst: pods of a namespace that the burst pool does not select are held, and their condition says so. When
-// the namespace gets the label, the pods are requeued and burst up to the CPU limit. An event names the pod's fields
-// that Azure Container Instances ignores.
-func TestWhoMayBurst(t *testing.T) {
+// TestCreates: a burst pool gets no more pods than its rate allows, also after pods have gone and the scheduler was
+// killed.
+func TestCreates(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	e.schedule(replaced(t, "testdata/fixed.yaml", "        burst:\n", "        burst:\n          limits: {cpu: 1500m}\n          namespaceSelector: {matchLabels: {burst: \"yes\"}}\n"),
-		suite.UserTier(1), suite.VirtualTier())
-	e.Create(suite.Deployment("web", 10, "500m", func(t *corev1.PodTemplateSpec) {
-		t.Spec.Volumes = []corev1.Volume{{Name: "files", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		t.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "files", MountPath: "/files", SubPath: "a"}}
-	}))
-	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "": 6})
-	e.Told("web", "namespaceSelector")
-	must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}))
-	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
-	e.Keeps(time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
-	if said := e.eventOn(namespace, "Pod", "", "RunsDifferently"); !strings.Contains(said, "subPath") {
-		t.Errorf("what is left out of the pods: %q", said)
+	e.schedule(replaced(t, "testdata/fixed.yaml", "creates: {per5Minutes: 0, perHour: 0}", "creates: {per5Minutes: 5}"), suite.UserTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 12, "500m", endsFast))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 5, "": 3})
+	e.Told("web", gate.ReasonCreateRate.Sentence)
+	for _, p := range e.Pods("web") {
+		if p.Spec.NodeName == devcluster.VirtualNodeName {
+			must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
+		}
 	}
-	e.hasMetrics(`pool_priority_held_pods{reason="BudgetSpent"} 3`)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "": 8})
+	e.hasMetrics(`pool_priority_held_pods{reason="CreateRate"} 8`)
+	var killed time.Time
+	publishes := func() string {
+		status, err := e.published()
+		if err != nil || status.View == nil || len(status.View.Creates("aci")) != 5 || !status.Memory.Written.After(killed) {
+			return fmt.Sprintf("published: %+v, %v", status, err)
+		}
+		return ""
+	}
+	e.Eventually(20*time.Second, publishes)
+	killed = time.Now()
+	e.scheduler.Kill()
+	must.NoError(t, e.scheduler.Restart())
+	e.Eventually(30*time.Second, publishes)
+	e.Keeps(3*time.Second, "web", map[string]int{"userpool": 4, "": 8})
+	groups := map[types.UID]bool{} // of one that is deleted early, the connector may repeat the PUT
+	for _, put := range e.VirtualNode.Azure().Puts() {
+		groups[put.Spec.UID] = true
+	}
+	if len(groups) != 5 {
+		t.Errorf("%d container groups were created", len(groups))
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -148,39 +147,6 @@ func TestGateTaintIsKept(t *testing.T) {
 	<-controller.Done()
 	if e.isGated() {
 		t.Error("the taint is there after cleanup --taint-only")
-	}
-}
-
-// TestLint: before an installation, lint lists the workloads that the gate taint affects, and changes nothing.
-func TestLint(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	if clean := e.pools("lint", "--filename="+aksConfig); strings.Contains(clean, "exit status") {
-		t.Fatal(clean)
-	}
-	e.Create(suite.Deployment("ours", 1, "100m", suite.ToleratesVirtualNode))
-	must.Do(t)(e.Client.NetworkingV1().NetworkPolicies(namespace).Create(e.ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny"}}, metav1.CreateOptions{}))
-	pinned := suite.Deployment("pinned", 1, "100m", suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
-	pinned.Spec.Template.Spec.SchedulerName = ""
-	e.Create(pinned)
-	e.Create(suite.Deployment("everything", 1, "100m", func(t *corev1.PodTemplateSpec) {
-		t.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	}))
-	out := e.pools("lint", "--filename="+aksConfig)
-	for _, want := range []string{
-		"ERROR    LockedOut: Deployment default/pinned\n         it can run on burst nodes now",
-		"ERROR    ToleratesEverything: Deployment default/everything\n",
-		"INFO     RunsDifferently: Deployment default/everything\n         in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
-		"INFO     RunsDifferently: Deployment default/ours\n         in pool aci, its 1 pod(s) run without the NetworkPolicy deny\n",
-		"system:serviceaccount:pool-priority-system:pool-priority-controller has no rights, or you may not impersonate it",
-		"(exit status 1)",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in:\n%s", want, out)
-		}
-	}
-	if e.isGated() {
-		t.Error("lint tainted the virtual node")
 	}
 }
 

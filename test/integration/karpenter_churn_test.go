@@ -27,10 +27,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-var (
-	churn       = flag.Duration("churn", time.Minute, "how long TestKarpenterChurn goes on")
-	churnConfig = flag.String("churn-config", karpenterConfig, "configuration of TestKarpenterChurn: one whose gate is wrong must fail")
-)
+var churn = flag.Duration("churn", time.Minute, "how long TestKarpenterChurn goes on")
 
 var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
@@ -201,7 +198,7 @@ func (w *witness) usedAt(moment time.Time) resource.Quantity {
 func TestKarpenterChurn(t *testing.T) {
 	t.Parallel()
 	r := seed.New(t, 2)
-	e := startKarpenterWith(t, *churnConfig, karpenterRBAC, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
+	e := startKarpenterWith(t, karpenterConfig, karpenterRBAC, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
 	e.waitGated(true)
 	w := e.watchChurn("3")
 	const app = "burst-required"

@@ -32,17 +32,10 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	const config = "testdata/failover.yaml"
 	data := must.ReadFile(t, config)
 	second := must.WriteFile(t, "second.yaml", data)
-	holder := func() string {
-		lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
-		if err != nil || lease.Spec.HolderIdentity == nil {
-			return ""
-		}
-		return *lease.Spec.HolderIdentity
-	}
 	changes := func(from string) {
 		t.Helper()
 		e.Eventually(15*time.Second, func() string {
-			if now := holder(); now == "" || now == from {
+			if now := e.holder(); now == "" || now == from {
 				return fmt.Sprintf("the lease is held by %q", now)
 			}
 			return ""
@@ -82,7 +75,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 		}
 		return ""
 	})
-	leader := holder()
+	leader := e.holder()
 	must.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGSTOP))
 	before := len(survivors())
 	changes(leader)

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
@@ -132,57 +131,6 @@ func TestPinnedPods(t *testing.T) {
 	e.RightOrder(230)
 }
 
-// TestCordonedAndNotReadyPools: the gate stays closed if all nodes of a pool are cordoned or not ready, because the
-// pool can grow.
-func TestCordonedAndNotReadyPools(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name   string
-		told   nodegroups.Reason
-		change func(*corev1.Node)
-	}{
-		{"cordoned", gate.ReasonCanGrow, func(n *corev1.Node) { n.Spec.Unschedulable = true }},
-		{"not ready", gate.ReasonGrowing, func(n *corev1.Node) { // a young node may still become ready
-			delete(n.Annotations, "kwok.x-k8s.io/node") // KWOK does not make it ready again
-			for i := range n.Status.Conditions {
-				if n.Status.Conditions[i].Type == corev1.NodeReady {
-					n.Status.Conditions[i].Status = corev1.ConditionFalse
-				}
-			}
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			// There is no autoscaler: the static pool can grow by its maxNodes.
-			e := start(t, nil, vms("userpool", "user", 1, 1, 2, 20))
-			e.schedule("testdata/one-pool.yaml", suite.UserTier(2), suite.VirtualTier())
-			for _, n := range e.nodesOf("userpool") {
-				e.updateNode(n.Name, tc.change)
-			}
-			e.Eventually(20*time.Second, func() string {
-				for _, n := range e.nodesOf("userpool") {
-					if len(n.Spec.Taints) == 0 {
-						return "node " + n.Name + " has no taint"
-					}
-				}
-				return ""
-			})
-			e.Create(suite.Deployment("web", 2, "500m"))
-			e.Told("web", tc.told.Sentence)
-			e.Keeps(2*time.Second, "web", map[string]int{"": 2})
-			// When the pool grows, the pods run there.
-			e.pool("userpool").Grow(1)
-			e.Eventually(10*time.Second, func() string {
-				if n := len(e.nodesOf("userpool")); n != 2 {
-					return fmt.Sprintf("%d nodes", n)
-				}
-				return ""
-			})
-			e.Lands(20*time.Second, "web", map[string]int{"userpool": 2})
-		})
-	}
-}
-
 // TestGarbageInTheStatus: the scheduler keeps running, the pools are Unknown, and one log line says why.
 func TestGarbageInTheStatus(t *testing.T) {
 	t.Parallel()
@@ -208,11 +156,46 @@ func TestGarbageInTheStatus(t *testing.T) {
 		t.Errorf("the event says %q, want %q…", event, want)
 	}
 	// A correct status opens the gate.
-	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",
-		e.pool("userpool").Group(), e.pool("systempool").Group())
-	must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
+	e.groupsSay(groupStatus(e.pool("userpool").Group(), 1, 1, 1), groupStatus(e.pool("systempool").Group(), 1, 1, 1))
 	repaired := time.Now()
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	t.Logf("the held pod was on the virtual node %v after the status was repaired", time.Since(repaired).Round(time.Millisecond))
 	e.RightOrder(9)
+}
+
+// TestBindingsDenied: an admission rule of somebody denies bindings to the VMs of the first pool. Pods get VMs of the next
+// pool, or burst, and their conditions, the problem and the metric say why.
+func TestBindingsDenied(t *testing.T) {
+	t.Parallel()
+	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	const policy = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: managed}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: ["*"], operations: [CREATE], resources: [pods/binding]}]}
+  validations: [{expression: "!object.target.name.startsWith('aks-userpool-')", message: the pool is managed}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: managed}
+spec: {policyName: managed, validationActions: [Deny]}
+`
+	if out, err := e.kubectl("", policy, "apply", "-f", "-"); err != nil {
+		t.Fatal(err, out)
+	}
+	probe := must.Get(e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"},
+		Spec: corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}}}, metav1.CreateOptions{}))(t)
+	e.Eventually(60*time.Second, func() string {
+		err := e.Client.CoreV1().Pods(namespace).Bind(e.ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "probe", UID: probe.UID},
+			Target: corev1.ObjectReference{Kind: "Node", Name: e.nodesOf("userpool")[0].Name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "the pool is managed") {
+			return fmt.Sprintf("the policy is not in effect: %v", err)
+		}
+		return ""
+	})
+	e.schedule(aksConfig)
+	e.Create(suite.Deployment("web", 6, "500m"))
+	e.Lands(60*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
+	e.hasMetrics(`pool_priority_problem{code="BindingsDenied"} 1`)
+	e.refused = true
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,15 +11,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
-	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
@@ -82,11 +77,7 @@ func (e *env) nothingTwice(pods []corev1.Pod) {
 func (e *env) publishes(state breaker.State, code string) {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {
-		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		s, err := published.Decode(cm)
+		s, err := e.published()
 		if err != nil {
 			return err.Error()
 		}
@@ -268,7 +259,8 @@ func TestBrokenImage(t *testing.T) {
 }
 
 // TestVirtualNodeGoesAndComes: while the virtual node's connector is down, its pods stay, and new pods wait. Then the
-// Node is deleted, and the restarted connector creates it again. Pods burst again once the new Node has the gate taint.
+// Node is deleted, and the restarted connector creates it again. Pods burst again. (TestNewBurstNodeWaitsForItsTaint in
+// package poolpriority: not before the new Node has the gate taint.)
 func TestVirtualNodeGoesAndComes(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
@@ -301,47 +293,7 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 		}
 		return ""
 	})
-	nodes := must.Get(e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()}))(t)
-	defer nodes.Stop()
-	pods := must.Get(e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()}))(t)
-	defer pods.Stop()
 	must.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
-	gated, bound := uint64(0), uint64(0)
-	for gated == 0 {
-		if node, ok := next(t, nodes).(*corev1.Node); ok && pool.HasGateTaint(node) {
-			gated = revision(t, node.ResourceVersion)
-		}
-	}
-	for bound == 0 {
-		if p, ok := next(t, pods).(*corev1.Pod); ok && p.DeletionTimestamp == nil {
-			bound = revision(t, p.ResourceVersion)
-		}
-	}
-	if bound < gated {
-		t.Errorf("a pod was bound at revision %d, before the Node had the gate taint at %d", bound, gated)
-	}
 	e.nothingTwice(e.Pods("web"))
-}
-
-// next returns the object of the next event.
-func next(t *testing.T, w watch.Interface) runtime.Object {
-	t.Helper()
-	select {
-	case event, ok := <-w.ResultChan():
-		if !ok {
-			t.Fatal("the watch has ended")
-		}
-		return event.Object
-	case <-time.After(10 * time.Second):
-		t.Fatal("no event has come")
-	}
-	return nil
-}
-
-// revision returns the resource version as a number. All objects share one counter in etcd.
-func revision(t *testing.T, version string) uint64 {
-	t.Helper()
-	n := must.Get(strconv.ParseUint(version, 10, 64))(t)
-	return n
 }

@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
@@ -40,15 +42,21 @@ func TestRefusedTenant(t *testing.T) {
 			Message: "The image '" + image + "' in container group 'mallory' is not accessible. Please check the image and registry credential."}},
 		{"a registry that fails", "1", image, azure.Refusal{Status: http.StatusConflict, Code: "RegistryErrorResponse", Match: isMallory,
 			Message: "An error response is received from the docker registry 'evil.example'. Please retry later: '" + image + "'"}},
+		{"a secret named like an error of credentials", "1", "image", azure.Refusal{}}, // the connector refuses the pod
 		{"an unknown code", "1", "image", azure.Refusal{Status: http.StatusTeapot, Code: "Teapot", Message: "short and stout: 'TooManyRequests'", Match: isMallory}},
 	} {
-		region.RefuseWith(tc.refusal)
+		if tc.refusal.Match != nil {
+			region.RefuseWith(tc.refusal)
+		}
 		refused := len(region.Puts())
 		for k := range 3 { // three workloads of the tenant
 			d := suite.Deployment(fmt.Sprintf("m-%d-%d", i, k), 2, tc.cpu, func(p *corev1.PodTemplateSpec) {
 				p.Spec.Containers[0].Image = tc.image
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(tc.cpu)
 				p.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
+				if tc.refusal.Match == nil {
+					p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "AADSTS1", Optional: ptr.To(false)}}})
+				}
 			})
 			d.Namespace = "mallory"
 			must.Do(t)(e.Client.AppsV1().Deployments("mallory").Create(e.ctx, d, metav1.CreateOptions{}))
@@ -58,7 +66,11 @@ func TestRefusedTenant(t *testing.T) {
 			want = 1 // the pool may be closed for the namespace, but for one test pod every minute or two
 		}
 		e.Eventually(3*time.Minute, func() string {
-			if n := len(region.Puts()) - refused; n < want {
+			pods := must.Get(e.Client.CoreV1().Pods("mallory").List(e.ctx, metav1.ListOptions{}))(e).Items
+			n := len(slices.DeleteFunc(pods, func(p corev1.Pod) bool {
+				return p.Status.Reason != refusal.ReasonProviderFailed || tc.refusal.Match != nil
+			}))
+			if n += len(region.Puts()) - refused; n < want {
 				return fmt.Sprintf("%s: %d pods reached the provider", tc.name, n)
 			}
 			return ""

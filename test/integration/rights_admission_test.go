@@ -10,7 +10,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -201,7 +200,7 @@ func TestLeastRights(t *testing.T) {
 			{"a deadline", spec, patchPod(controller, "bound", `[{"op":"add","path":"/spec/activeDeadlineSeconds","value":1}]`)},
 			{"a toleration that keeps pods on dead nodes", tolerations, patchPod(controller, "bound", tolerate(`{"key":"a","operator":"Exists","effect":"NoExecute"}`))},
 			{"a toleration of all effects", tolerations, patchPod(controller, "bound", tolerate(`{"key":"a","operator":"Exists"}`))},
-			{"a toleration of a pending pod", "to pods that are bound only", patchPod(controller, "pending", tolerate(`{"key":"poolpriority.dev/gate","operator":"Exists","effect":"NoSchedule"}`))},
+			{"a toleration of a pending pod", "may change pods that are bound only", patchPod(controller, "pending", tolerate(`{"key":"poolpriority.dev/gate","operator":"Exists","effect":"NoSchedule"}`))},
 			{"a label", meta, patchPod(controller, "bound", `[{"op":"add","path":"/metadata/labels/b","value":"1"}]`)},
 			{"a label that is taken off", meta, patchPod(controller, "bound", `[{"op":"remove","path":"/metadata/labels/a"}]`)},
 			{"all labels", meta, patchPod(controller, "bound", `[{"op":"remove","path":"/metadata/labels"}]`)},
@@ -213,7 +212,9 @@ func TestLeastRights(t *testing.T) {
 			{"the toleration of the gate taint", "", patchPod(controller, "bound", tolerate(`{"key":"poolpriority.dev/gate","operator":"Equal","value":"pool-priority-scheduler","effect":"NoSchedule"}`))},
 			{"a toleration that matters little", "", patchPod(controller, "bound", tolerate(`{"key":"b","operator":"Exists","effect":"PreferNoSchedule"}`))},
 			{"our annotation", "", patchPod(controller, "bound", annotate("add", "poolpriority.dev/pool"))},
-			{"our annotation on a pending pod", "", patchPod(controller, "pending", annotate("add", "poolpriority.dev/return-backoff"))},
+			{"an annotation of users", annotations, patchPod(controller, "bound", annotate("add", "poolpriority.dev/burst"))},
+			{"an annotation of the scheduler", annotations, patchPod(controller, "bound", annotate("add", "poolpriority.dev/bound-at"))},
+			{"our annotation on a pending pod", "may change pods that are bound only", patchPod(controller, "pending", annotate("add", "poolpriority.dev/pod-deletion-cost"))},
 			{"the deletion cost", "", patchPod(controller, "bound", annotate("add", "controller.kubernetes.io/pod-deletion-cost"))},
 			{"the deletion cost, taken off", "", patchPod(controller, "bound", annotate("remove", "controller.kubernetes.io/pod-deletion-cost"))},
 			{"a label by somebody else", "", patchPod(e.Client, "bound", `[{"op":"add","path":"/metadata/labels/c","value":"1"}]`)},
@@ -227,9 +228,10 @@ func TestLeastRights(t *testing.T) {
 			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 		})
 	})
+	target := vm
 	patchNode := func(client kubernetes.Interface, patch string) func() error {
 		return func() error {
-			_, err := client.CoreV1().Nodes().Patch(e.ctx, vm, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			_, err := client.CoreV1().Nodes().Patch(e.ctx, target, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			return err
 		}
 	}
@@ -257,10 +259,12 @@ func TestLeastRights(t *testing.T) {
 			{"another installation's", only, set(taints(), patchNode(controller, taints(theirs)))},
 			{"another installation's, taken off", only, set(taints(theirs), patchNode(controller, taints()))},
 			{"its own, with an effect that evicts pods", only, set(taints(), patchNode(controller, taints(taint(key, own, "NoExecute"))))},
-			{"its own", "", set(taints(other), patchNode(controller, taints(other, taint(key, own, "NoSchedule"))))},
+			{"its own, on a VM", "may taint nodes of burst pools only", set(taints(other), patchNode(controller, taints(other, taint(key, own, "NoSchedule"))))},
 			{"its own, taken off", "", set(taints(other, taint(key, own, "NoSchedule")), patchNode(controller, taints(other)))},
 			{"a cordon by somebody else", "", patchNode(e.Client, `{"spec":{"unschedulable":false}}`)},
 		})
+		target = "silent"
+		e.tries(t, []attempt{{"its own, on a burst node", "", set(taints(other), patchNode(controller, taints(other, taint(key, own, "NoSchedule"))))}})
 	})
 	lease := func(client kubernetes.Interface, verb, namespace, name string) func() error {
 		return func() error {
@@ -343,91 +347,14 @@ func (e *env) allThatOursDo() {
 	e.notDenied(e.scheduler, controller)
 }
 
-// TestTenants: in namespaces without the label, only the scheduler can bind the pods of tenants to burst nodes.
-// DaemonSets and namespaces with the label are not restricted.
+// TestTenants: what the policy says about pods that are there, about a namespace with the label, and about the DaemonSet
+// controller. TestAttacks has what tenants may create elsewhere.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.applyPolicies("tenants")
-	tenants := map[string]kubernetes.Interface{}
-	for _, name := range []string{"tenant", "trusted"} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if name == "trusted" {
-			ns.Labels = map[string]string{"poolpriority.dev/burst-nodes": "Allowed"}
-		}
-		must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, ns, metav1.CreateOptions{}))
-		tenants[name] = e.as(name, "tenant")
-		must.Do(t)(e.Client.RbacV1().RoleBindings(name).Create(e.ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tenant", Namespace: name}}}, metav1.CreateOptions{}))
-	}
-	n := 0
-	create := func(namespace, spec string) func() error {
-		return func() error {
-			n++
-			pod := &corev1.Pod{}
-			must.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
-			pod.Name = fmt.Sprint("p", n)
-			pod.Spec.Containers = []corev1.Container{{Name: "web", Image: "web"}}
-			_, err := tenants[namespace].CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{})
-			return err
-		}
-	}
-	const tolerates, selects, affine, named = "it tolerates the taint poolpriority.dev/gate", "its nodeSelector asks for a burst node", "its required node affinity asks for a burst node", "its nodeName is a burst node's"
-	required := func(term string) string {
-		return "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [" + term + "]}}}"
-	}
-	forbidden := []attempt{
-		{"the gate toleration", tolerates, nil},
-		{"the gate toleration with a value", tolerates, nil},
-		{"a toleration of every taint", tolerates, nil},
-		{"a toleration of every taint with the effect", tolerates, nil},
-		{"a selector", selects, nil},
-		{"a selector by the name", selects, nil},
-		{"affinity", affine, nil},
-		{"affinity among others", affine, nil},
-		{"affinity to whatever has the label", affine, nil},
-		{"affinity by the name", affine, nil},
-		{"a nodeName", named, nil},
-	}
-	specs := []string{
-		"tolerations: [{key: poolpriority.dev/gate, operator: Exists, effect: NoSchedule}]",
-		"tolerations: [{key: poolpriority.dev/gate, operator: Equal, value: pool-priority-scheduler}]",
-		"tolerations: [{operator: Exists}]",
-		"tolerations: [{key: a, operator: Exists}, {operator: Exists, effect: NoSchedule}]",
-		"nodeSelector: {type: virtual-kubelet}",
-		"nodeSelector: {kubernetes.io/hostname: virtual-node-aci-linux}",
-		required("{matchExpressions: [{key: type, operator: In, values: [virtual-kubelet]}]}"),
-		required("{matchExpressions: [{key: a, operator: Exists}]}, {matchExpressions: [{key: a, operator: Exists}, {key: type, operator: In, values: [vm, virtual-kubelet]}]}"),
-		required("{matchExpressions: [{key: type, operator: Exists}]}"),
-		required("{matchFields: [{key: metadata.name, operator: In, values: [virtual-node-aci-linux]}]}"),
-		"nodeName: virtual-node-aci-linux",
-	}
-	var attempts []attempt
-	for i, a := range forbidden {
-		attempts = append(attempts, attempt{a.name, a.denied, create("tenant", specs[i])})
-	}
-	for i, a := range forbidden {
-		attempts = append(attempts, attempt{a.name + ", with the label on the namespace", "", create("trusted", specs[i])})
-	}
-	for name, spec := range map[string]string{
-		"a plain pod":                          "schedulerName: pool-priority-scheduler",
-		"the virtual node's own toleration":    "tolerations: [{key: virtual-kubelet.io/provider, operator: Exists}]",
-		"a toleration of all that evicts":      "tolerations: [{operator: Exists, effect: NoExecute}]",
-		"a selector of VMs":                    "nodeSelector: {kubernetes.azure.com/mode: user, type: vm}",
-		"affinity to anything but burst nodes": required("{matchExpressions: [{key: type, operator: NotIn, values: [virtual-kubelet]}, {key: kubernetes.io/hostname, operator: Exists}]}"),
-		"preferred affinity":                   "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: type, operator: In, values: [virtual-kubelet]}]}}]}}",
-		"a VM's nodeName":                      "nodeName: " + e.nodesOf("userpool")[0].Name,
-	} {
-		attempts = append(attempts, attempt{name, "", create("tenant", spec)})
-	}
-	e.tries(t, attempts)
-	e.tenantsLater(t, tenants["tenant"])
-}
-
-// tenantsLater tries changes by tenants to existing pods, and the creation of a DaemonSet's pods.
-func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
-	pods := tenant.CoreV1().Pods("tenant")
+	e.tenant()
+	pods := e.as("tenant", "tenant").CoreV1().Pods("tenant")
 	for name, node := range map[string]string{"bound": e.nodesOf("userpool")[0].Name, "pending": ""} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}}}
 		must.Do(t)(pods.Create(e.ctx, pod, metav1.CreateOptions{}))
@@ -447,6 +374,8 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 		}, metav1.CreateOptions{})
 		return err
 	}
+	forged := attempt{"what says that it is a DaemonSet's", "it tolerates the taint poolpriority.dev/gate", func() error { return owned("forged") }}
+	e.tries(t, []attempt{forged})
 	// A pod is created while the namespace has the label, as if it had been there before the policy.
 	label := func(value string) {
 		must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, "tenant", types.MergePatchType, []byte(`{"metadata":{"labels":{"poolpriority.dev/burst-nodes":`+value+`}}}`), metav1.PatchOptions{}))
@@ -462,14 +391,14 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 	})
 	label("null")
 	e.tries(t, []attempt{
+		forged, // first: a toleration that is added before the label is gone stays
 		{"a toleration of a pending pod", "it tolerates the taint poolpriority.dev/gate", patch("pending", toleration)},
-		{"what says that it is a DaemonSet's", "it tolerates the taint poolpriority.dev/gate", func() error { return owned("forged") }},
 		{"a label of a pending pod", "", patch("pending", `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)},
 		{"the finalizer of one that was there before", "", patch("before", `[{"op":"remove","path":"/metadata/finalizers"}]`)},
 		{"a toleration of a pod that is bound", "", patch("bound", toleration)},
 	})
 	daemon := `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d, namespace: tenant}, spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}},
-  spec: {tolerations: [{operator: Exists}], containers: [{name: web, image: web}]}}}}`
+  spec: {tolerations: [{operator: Exists}], ` + nodeAffinity("{matchExpressions: [{key: type, operator: NotIn, values: [virtual-kubelet]}]}") + `, containers: [{name: web, image: web}]}}}}`
 	if out, err := e.kubectl("", daemon, "apply", "-f", "-"); err != nil {
 		t.Fatal(err, out)
 	}
@@ -478,7 +407,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 		if err != nil {
 			return err.Error()
 		}
-		if d.Status.CurrentNumberScheduled < 2 {
+		if d.Status.CurrentNumberScheduled < 1 {
 			return fmt.Sprintf("%d pods of the DaemonSet", d.Status.CurrentNumberScheduled)
 		}
 		return ""
@@ -492,7 +421,8 @@ func TestPoliciesByHelm(t *testing.T) {
 	dir := t.TempDir()
 	config := must.ReadFile(t, "testdata/rights.yaml")
 	values := map[string]any{
-		"config":   strings.NewReplacer("schedulerName: pool-priority-scheduler", "schedulerName: mine", "      pools:", "      tenants: true\n      pools:").Replace(string(config)),
+		"config": strings.NewReplacer("schedulerName: pool-priority-scheduler", "schedulerName: mine", "      pools:", "      tenants: true\n      pools:",
+			"{type: virtual-kubelet}}", `{type: virtual-kubelet}, matchExpressions: [{key: team, operator: NotIn, values: [a]}, {key: mark, operator: DoesNotExist}]}`).Replace(string(config)),
 		"policies": map[string]any{"tenants": map[string]any{"nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},
 		"tenants":  true,
 	}
@@ -525,6 +455,24 @@ func TestPoliciesByHelm(t *testing.T) {
 		{"the toleration", "Leave that to schedulerName: mine", create("tolerations: [{operator: Exists}]")},
 		{"a selector of other nodes", "", create("nodeSelector: {type: virtual-kubelet}")},
 		{"a name that only begins like it", "", create("nodeSelector: {kubernetes.io/hostname: vn-1-2}")},
+	})
+	controller := e.withAllRights(devcluster.SchedulerNamespace, devcluster.ControllerName)
+	taint := func(name string, labels map[string]string) func() error {
+		must.Do(t)(e.Client.CoreV1().Nodes().Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}}}, metav1.CreateOptions{}))
+		return func() error {
+			_, err := controller.CoreV1().Nodes().Patch(e.ctx, name, types.JSONPatchType,
+				[]byte(`[{"op":"add","path":"/spec/taints/-","value":{"key":"poolpriority.dev/gate","value":"pool-priority-scheduler","effect":"NoSchedule"}}]`), metav1.PatchOptions{})
+			return err
+		}
+	}
+	const only = "may taint nodes of burst pools only"
+	e.tries(t, []attempt{
+		{"a node of another type", only, taint("vm", map[string]string{"type": "vm", "team": "burst"})},
+		{"a node with an excluded value", only, taint("excluded", map[string]string{"type": "virtual-kubelet", "team": "a"})},
+		{"a node with an excluded label", only, taint("marked", map[string]string{"type": "virtual-kubelet", "team": "burst", "mark": "1"})},
+		{"a node that the pool selects", "", taint("selected", map[string]string{"type": "virtual-kubelet", "team": "burst"})},
+		{"a node without the label", "", taint("without", map[string]string{"type": "virtual-kubelet"})},
 	})
 	other := e.withAllRights("elsewhere", devcluster.SchedulerName)
 	if err := createLease(e, other, "kube-system", "another"); err != nil {

@@ -67,7 +67,7 @@ func (e *env) makeWritten() {
 	for name, annotations := range map[string]map[string]string{"theirs": nil, "made": ofExtended} {
 		must.Do(e)(e.Client.ResourceV1().ResourceClaims(namespace).Create(e.ctx, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: claimedSpec}, metav1.CreateOptions{}))
 	}
-	for name, claim := range map[string]*corev1.ObjectReference{"free": nil, "taken": {Kind: "PersistentVolumeClaim", Namespace: namespace, Name: "gone"}} {
+	for name, claim := range map[string]*corev1.ObjectReference{"free": nil, "taken": {Kind: "PersistentVolumeClaim", Namespace: namespace, Name: "gone", UID: "a"}} {
 		must.Do(e)(e.Client.CoreV1().PersistentVolumes().Create(e.ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "a", ClaimRef: claim,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a"}}}}, metav1.CreateOptions{}))
@@ -99,6 +99,9 @@ func (e *env) podWrites(scheduler kubernetes.Interface) []attempt {
 		{"an address", fields, patch("bound", `{"status":{"podIP":"10.9.9.9","podIPs":[{"ip":"10.9.9.9"}]}}`, "status")},
 		{"that it is not ready", conditions, patch("pending", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "status")},
 		{"an annotation with the status", "may not change a pod's metadata", patch("pending", `{"metadata":{"annotations":{"a":"b"}},"status":{"nominatedNodeName":"a"}}`, "status")},
+		{"a pod without its grace period", "with the grace period that they have", func() error {
+			return pods.Delete(e.ctx, "bound", metav1.DeleteOptions{DryRun: dryDelete.DryRun, GracePeriodSeconds: ptr.To(int64(0))})
+		}},
 		{"a critical pod", "may not delete pods of a system priority", remove("critical")},
 		{"the reason why it waits", "", patch("pending", `{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"a"}],"nominatedNodeName":"a"}}`, "status")},
 		{"a victim's condition", "", patch("bound", `{"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler"}]}}`, "status")},
@@ -111,8 +114,9 @@ func (e *env) podWrites(scheduler kubernetes.Interface) []attempt {
 }
 
 func (e *env) bindingWrites(scheduler kubernetes.Interface) []attempt {
+	uid := must.Get(e.Client.CoreV1().Pods(namespace).Get(e.ctx, "pending", metav1.GetOptions{}))(e).UID
 	binding := func(namespace string, annotations map[string]string) *corev1.Binding {
-		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pending", Annotations: annotations}, Target: corev1.ObjectReference{Kind: "Node", Name: e.nodesOf("userpool")[0].Name}}
+		return &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pending", UID: uid, Annotations: annotations}, Target: corev1.ObjectReference{Kind: "Node", Name: e.nodesOf("userpool")[0].Name}}
 	}
 	bind := func(namespace string, annotations map[string]string) func() error {
 		return func() error {
@@ -127,6 +131,16 @@ func (e *env) bindingWrites(scheduler kubernetes.Interface) []attempt {
 			return scheduler.CoreV1().RESTClient().Post().Namespace(metav1.NamespaceSystem).Resource("bindings").SetHeader("Content-Type", "application/json").Body(body).Do(e.ctx).Error()
 		}},
 		{"an annotation of others", annotations, bind(namespace, theirNames)},
+		{"a label", "may write no labels", func() error {
+			b := binding(namespace, nil)
+			b.Labels = map[string]string{"app": "theirs"}
+			return scheduler.CoreV1().Pods(namespace).Bind(e.ctx, b, dryCreate)
+		}},
+		{"whatever pod has the name", "the very pod", func() error {
+			b := binding(namespace, nil)
+			b.UID = ""
+			return scheduler.CoreV1().Pods(namespace).Bind(e.ctx, b, dryCreate)
+		}},
 		{"our annotations", "", bind(namespace, ourNames)},
 	}
 }
@@ -170,6 +184,7 @@ func (e *env) claimWrites(scheduler kubernetes.Interface) []attempt {
 		{"somebody's claim", only, remove("theirs")},
 		{"a finalizer of others", meta, patch(`{"metadata":{"finalizers":["a/b"]}}`)},
 		{"a label", meta, patch(`{"metadata":{"labels":{"a":"b"}}}`)},
+		{"a device's status", "may not write the devices", patch(`{"status":{"allocation":{"devices":{"results":[{"request":"gpu","driver":"a.dev","pool":"b","device":"c"}]}},"devices":[{"driver":"a.dev","pool":"b","device":"c"}]}}`, "status")},
 		{"its finalizer", "", patch(`{"metadata":{"finalizers":["` + resourcev1.Finalizer + `"]}}`)},
 		{"an allocation", "", patch(`{"status":{"allocation":{},"reservedFor":[{"resource":"pods","name":"pending","uid":"a"}]}}`, "status")},
 		{"a claim of an extended resource", "", create(ofExtended)},
@@ -193,6 +208,7 @@ func (e *env) volumeWrites(scheduler kubernetes.Interface) []attempt {
 	const spec, meta, mine = "if the volume is for none yet", "may change the annotation", `"claimRef":{"kind":"PersistentVolumeClaim","namespace":"default","name":"claim"}`
 	return []attempt{
 		{"another claim's volume", spec, volume("taken", `{"spec":{`+mine+`}}`)},
+		{"a new claim of the same name", spec, volume("taken", `{"spec":{"claimRef":{"uid":"b"}}}`)},
 		{"what becomes of a volume", spec, volume("free", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)},
 		{"a volume's label", meta, volume("free", `{"metadata":{"labels":{"a":"b"}}}`)},
 		{"a volume's finalizers", meta, volume("free", `{"metadata":{"finalizers":null}}`)},
@@ -217,6 +233,7 @@ func (e *env) evictionWrites(scheduler kubernetes.Interface) []attempt {
 		{"a pod of kube-system", "may evict no pods of this namespace", evict(metav1.NamespaceSystem, metav1.DeleteOptions{Preconditions: &seen})},
 		{"whatever pod has the name", "only the very pod", evict(namespace, metav1.DeleteOptions{})},
 		{"at once", "only the very pod", evict(namespace, metav1.DeleteOptions{Preconditions: &seen, GracePeriodSeconds: new(int64)})},
+		{"without its dependents", "only the very pod", evict(namespace, metav1.DeleteOptions{Preconditions: &seen, PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)})},
 		{"a pod", "", evict(namespace, metav1.DeleteOptions{Preconditions: &seen})},
 	}
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"flag"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -9,86 +8,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
-	"poolpriority.dev/scheduler/test/seed"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-var rounds = flag.Int("rounds", 3, "how often TestScaleIn scales out and in again")
-
 // endsFast sets a grace period of a second, because the virtual kubelet always waits for the whole grace period.
 func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
-
-// TestScaleIn scales the workloads of the articles in. burst-required goes from 17 pods, one of them on the virtual
-// node, to one pod. burst-preferred goes from 20 pods to 2. With our deletion costs, the remaining pods are always on
-// VMs. For comparison, the test counts how often they are on VMs without the costs. The pods are created in two steps,
-// so that their ages differ.
-func TestScaleIn(t *testing.T) {
-	t.Parallel()
-	play := func(t *testing.T, config, app, cpu string, from, to int32, full map[string]int) (onVM int) {
-		agentpool, systempool := vms("agentpool", "user", 2, 2, 2, 20), vms("systempool", "system", 1, 1, 1, 10)
-		agentpool.CPU, systempool.CPU = resource.MustParse(cpu), resource.MustParse("850m")
-		e := start(t, fast(), agentpool, systempool)
-		e.control(config)
-		e.waitGated(true)
-		e.schedule(config, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
-		d := suite.Load(t, "testdata/"+app+".yaml")
-		*d.Spec.Replicas = 0
-		endsFast(&d.Spec.Template)
-		e.Create(d)
-		r := seed.New(t, 1)
-		for range *rounds {
-			first := 1 + r.Int32N(from-1)
-			e.Scale(app, first)
-			e.Remain(60*time.Second, app, int(first))
-			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
-			e.Scale(app, from)
-			e.Lands(60*time.Second, app, full)
-			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
-			e.Scale(app, to)
-			e.Remain(60*time.Second, app, int(to))
-			if e.Placed(app)["aci"] == 0 {
-				onVM++
-			}
-			e.Scale(app, 0)
-			e.Remain(60*time.Second, app, 0)
-		}
-		return onVM
-	}
-	for _, tc := range []struct {
-		app, cpu string
-		from, to int32
-		full     map[string]int
-	}{
-		{"burst-required", "850m", 17, 1, map[string]int{"agentpool": 16, "aci": 1}},
-		{"burst-preferred", "2", 20, 2, map[string]int{"agentpool": 16, "systempool": 3, "aci": 1}},
-	} {
-		t.Run(tc.app, func(t *testing.T) {
-			t.Parallel()
-			var ours, without int
-			t.Run("both", func(t *testing.T) { // in parallel, each in its own cluster
-				t.Run("with deletion costs", func(t *testing.T) {
-					t.Parallel()
-					ours = play(t, aksConfig, tc.app, tc.cpu, tc.from, tc.to, tc.full)
-				})
-				t.Run("without", func(t *testing.T) {
-					t.Parallel()
-					without = play(t, withLine(t, aksConfig, "scaleIn: {podDeletionCost: false}"), tc.app, tc.cpu, tc.from, tc.to, tc.full)
-				})
-			})
-			t.Logf("%d to %d: all survivors are on VMs %d of %d times with our costs, %d of %d without", tc.from, tc.to, ours, *rounds, without, *rounds)
-			if ours != *rounds {
-				t.Errorf("the survivors were on VMs %d of %d times", ours, *rounds)
-			}
-		})
-	}
-}
 
 // TestScaleInOrder: a scale-in deletes the pods of the burst pool first, then the pods of the system pool, then the
 // pods of the user pool. This also holds while pods are being bound. A cost that the user set is kept. A pod has its

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
@@ -51,7 +50,6 @@ func TestTenantsBurst(t *testing.T) {
 	e.schedule(replaced(t, "testdata/fixed.yaml", "      pools:\n", "      tenants: true\n      pools:\n"), suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("filler", 2, "1500m"))
 	e.Lands(20*time.Second, "filler", map[string]int{"userpool": 1, "systempool": 1})
-	e.knowsSizes()
 
 	const burst = "poolpriority.dev/burst"
 	for name, labels := range map[string]map[string]string{
@@ -61,12 +59,6 @@ func TestTenantsBurst(t *testing.T) {
 		must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{}))
 	}
 	must.Do(t)(e.Client.NetworkingV1().NetworkPolicies("denied").Create(e.ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "default-deny"}}, metav1.CreateOptions{}))
-	affine := func(key string, operator corev1.NodeSelectorOperator, values ...string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: operator, Values: values}}}}}}}
-		}
-	}
 	waiting := map[string]string{} // labels by NAMESPACE/NAME
 	for label, pods := range map[string][]*corev1.Pod{
 		burst:                                    {hardened("unlabelled", "web")},
@@ -74,14 +66,6 @@ func TestTenantsBurst(t *testing.T) {
 		"poolpriority.dev/security-context-loss": {hardened("restricted", "web")},
 		"poolpriority.dev/burst-nodes": {
 			hardened("exotic", "selector", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"kubernetes.azure.com/managed": "false"} }),
-			hardened("exotic", "absent", affine(devcluster.AgentPoolLabel, corev1.NodeSelectorOpDoesNotExist)),
-			hardened("exotic", "negated", affine(devcluster.ModeLabel, corev1.NodeSelectorOpNotIn, "user", "system")),
-			hardened("exotic", "large", func(p *corev1.Pod) {
-				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("31")
-			}),
-			hardened("exotic", "spread", func(p *corev1.Pod) {
-				p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "kubernetes.azure.com/managed", WhenUnsatisfiable: corev1.DoNotSchedule}}
-			}),
 		},
 	} {
 		for _, pod := range pods {
@@ -152,31 +136,6 @@ func (e *env) bursts(name string) {
 	e.Eventually(20*time.Second, func() string {
 		if node, said := e.placeOf(name); node != devcluster.VirtualNodeName {
 			return fmt.Sprintf("%s is on node %q: %s", name, node, said)
-		}
-		return ""
-	})
-}
-
-// knowsSizes waits until the scheduler counts the resources of all VMs, which it does after their first 30 s.
-func (e *env) knowsSizes() {
-	e.Helper()
-	e.Eventually(60*time.Second, func() string {
-		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		view, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
-		if err != nil {
-			return err.Error()
-		}
-		for i, pool := range view.Capacity.Pools {
-			for _, group := range pool.Groups {
-				for _, template := range group.NodeTemplates {
-					if view.Args.Pools[i].Burst == nil && len(template.Allocatable) == 0 {
-						return "the size of VMs of " + view.Args.Pools[i].Name + " is not known"
-					}
-				}
-			}
 		}
 		return ""
 	})

@@ -205,20 +205,12 @@ KARPENTER: {{ dig "capacity" "karpenterLease" "kube-system/karpenter-leader-elec
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection:
-  leaderElect: true
   resourceName: {{ include "pool-priority-scheduler.fullname" . }}-scheduler
-  leaseDuration: 10s
-  renewDeadline: 7s
-  retryPeriod: 500ms
-clientConnection: {{ toJson .Values.clientConnection }}
-enableProfiling: false
+{{- with .Values.clientConnection }}
+clientConnection: {{ toJson . }}
+{{- end }}
 profiles:
 - schedulerName: {{ .Values.schedulerName }}
-  plugins:
-    multiPoint: {enabled: [{name: PoolPriority}], disabled: [{name: NodeDeclaredFeatures}]}
-    filter: {enabled: [{name: PoolPriority}], disabled: [{name: TaintToleration}]}
-    postFilter: {enabled: [{name: PoolPriority}]}
-    bind: {disabled: [{name: DefaultBinder}]}
   pluginConfig:
   - name: PoolPriority
     args:

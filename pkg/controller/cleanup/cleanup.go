@@ -27,7 +27,6 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/returnplan"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
@@ -43,7 +42,7 @@ const (
 
 // ownAnnotations lists the annotations that the scheduler and the controller write on pods, except the deletion cost.
 // See unmark for the deletion cost.
-var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation, returnplan.BackoffAnnotation}
+var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation}
 
 // Cleaner removes the gate taint from nodes and the installation's annotations from pods. It deletes the leases and the
 // ConfigMaps with the published state. Pods keep the tolerations that the controller added, because the API server

@@ -43,7 +43,7 @@ func world() []client.Object {
 		pod("ours", corev1.PodRunning, map[string]string{cost: "2000", own: "2000", "poolpriority.dev/pool": "user", "poolpriority.dev/burst": "Never", "app": "a"}),
 		pod("changed", corev1.PodRunning, map[string]string{cost: "5", own: "2000", "poolpriority.dev/pool": "user"}),
 		pod("set", corev1.PodRunning, map[string]string{cost: "5", "poolpriority.dev/pool": "user"}),
-		pod("burst", corev1.PodRunning, map[string]string{cost: "-1000", own: "-1000", "poolpriority.dev/bound-at": "now", "poolpriority.dev/decision": "{}", "poolpriority.dev/return-backoff": "1 now"}),
+		pod("burst", corev1.PodRunning, map[string]string{cost: "-1000", own: "-1000", "poolpriority.dev/bound-at": "now", "poolpriority.dev/decision": "{}"}),
 		pod("starting", corev1.PodPending, map[string]string{"poolpriority.dev/pool": "aci", "poolpriority.dev/bound-at": "now"}),
 		pod("pending", corev1.PodPending, map[string]string{"app": "a"}),
 		theirs,

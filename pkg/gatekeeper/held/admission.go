@@ -161,17 +161,20 @@ func (h *Pods) NextBatch(now time.Time) (pods map[string]*v1.Pod, again time.Tim
 	return pods, again
 }
 
-// Tried records that a scheduling cycle tries the pod. It reports whether to call NextBatch now.
-func (h *Pods) Tried(uid types.UID, now time.Time) bool {
+// Tried records that a scheduling cycle tries the pod. batch reports whether to call NextBatch now, and alone whether the
+// pod is held and what it finds out holds for no other pod.
+func (h *Pods) Tried(uid types.UID, now time.Time) (batch, alone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	entry, isHeld := h.pods[uid]
+	alone = isHeld && entry.autoscalerKey == ""
 	b := &h.batches
 	if !b.untried[uid] {
-		return false
+		return false, alone
 	}
 	delete(b.untried, uid)
 	b.tried = now
-	return len(b.untried)+len(b.binding) == 0
+	return len(b.untried)+len(b.binding) == 0, alone
 }
 
 // Binding records that the pod is being bound.

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -218,7 +217,7 @@ func TestSpares(t *testing.T) {
 	within := func(step, want string) {
 		t.Helper()
 		names := h.newly(func() {
-			h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{}}, []map[string]aci.Use{{}} }, now)
+			h.WithinBudgets(pools, usedBy(0), now)
 		})
 		got := fmt.Sprint(len(names))
 		if len(names) > 0 {

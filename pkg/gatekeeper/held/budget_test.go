@@ -9,10 +9,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -24,6 +26,13 @@ func poolsWithLimit(t *testing.T, pods int32) pool.List {
 	t.Helper()
 	return must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
 		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: pods}}}}}))(t)
+}
+
+// usedBy returns what this number of pods uses of one burst pool.
+func usedBy(pods int) func() ([]aci.Use, []map[string]aci.Use, []breaker.Creates) {
+	return func() ([]aci.Use, []map[string]aci.Use, []breaker.Creates) {
+		return []aci.Use{{Pods: pods}}, []map[string]aci.Use{{}}, make([]breaker.Creates, 1)
+	}
 }
 
 // TestWithinBudgets: of the pods that only a budget holds, as many are requeued as the budget has room for. Pods with a
@@ -39,7 +48,7 @@ func TestWithinBudgets(t *testing.T) {
 	requeues := func(when string, want ...string) {
 		t.Helper()
 		if got := h.sends(now, func() {
-			h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use) { return []aci.Use{{Pods: inPool}}, []map[string]aci.Use{{}} }, now)
+			h.WithinBudgets(pools, usedBy(inPool), now)
 		}); !slices.Equal(got, want) {
 			t.Errorf("%s: %v are tried again, want %v", when, got, want)
 		}
@@ -64,6 +73,39 @@ func TestWithinBudgets(t *testing.T) {
 	requeues("it does not come back", "default/waits0")
 	inPool = 0
 	requeues("the burst node goes", "default/waits1", "default/waits2")
+}
+
+// TestWithinRates: pods that a burst pool's rate holds back are requeued as the rate lets them in, without spares.
+func TestWithinRates(t *testing.T) {
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
+		Burst: &configv1.Burst{Creates: configv1.BurstCreates{Per5Minutes: ptr.To[int32](20)}}}}}))(t)
+	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for i := range 30 {
+		h.Add(pod(fmt.Sprintf("p%02d", i)), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudgetSpent}}}, nil, now.Add(time.Duration(i)*time.Millisecond))
+	}
+	var creates breaker.Creates
+	for i := range 15 {
+		creates = append(creates, breaker.Create{UID: types.UID(fmt.Sprint("earlier", i)), At: now.Add(time.Duration(i-100) * time.Second)})
+	}
+	within := func() (n int, next time.Duration) {
+		at := now
+		names := h.newly(func() {
+			at = h.WithinBudgets(pools, func() ([]aci.Use, []map[string]aci.Use, []breaker.Creates) {
+				return []aci.Use{{}}, []map[string]aci.Use{{}}, []breaker.Creates{creates}
+			}, now)
+		})
+		return len(names), at.Sub(now)
+	}
+	if n, next := within(); n != 5 || next != 230*time.Second { // 5 min and 30 s after the first
+		t.Errorf("%d are requeued, the next after %v", n, next)
+	}
+	if by, _ := h.ByReason(); by["CreateRate"] != 25 {
+		t.Errorf("reasons: %v", by)
+	}
+	now = now.Add(233 * time.Second) // 4 are over, and 5 are reserved
+	if n, next := within(); n != 4 || next != time.Second {
+		t.Errorf("then %d are requeued, the next after %v", n, next)
+	}
 }
 
 // TestWithinBudgetsOfNamespaces: a namespace that has spent its budget takes no place of other namespaces' pods, and
@@ -110,12 +152,12 @@ func TestWithinBudgetsOfNamespaces(t *testing.T) {
 					h.Add(p, "", &gate.Decision{Burst: slices.Repeat([]gate.Verdict{{Reason: gate.ReasonBudgetSpent}}, len(tc.pools))}, nil, now)
 				}
 			}
-			uses := func() ([]aci.Use, []map[string]aci.Use) {
+			uses := func() ([]aci.Use, []map[string]aci.Use, []breaker.Creates) {
 				shares := make([]map[string]aci.Use, len(tc.shares))
 				for i := range shares {
 					shares[i] = maps.Clone(tc.shares[i])
 				}
-				return slices.Clone(tc.used), shares
+				return slices.Clone(tc.used), shares, make([]breaker.Creates, len(shares))
 			}
 			got := map[string]int{}
 			for _, name := range h.sends(now, func() { h.WithinBudgets(pools, uses, now) }) {

@@ -28,12 +28,12 @@ var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the schedule
 type Pods struct {
 	*waiting.Room // has all pods that wait for a node, also those that are not held
 
-	mu              sync.Mutex
-	pods            map[types.UID]*heldPod
-	added           map[types.UID]bool  // pods for which the next sync with onlyNew decides
-	withReservation map[types.UID]bool  // held pods with a reservation
-	lastAdmitted    map[queue]time.Time // when pods of each queue were last admitted
-	batches         batches
+	mu           sync.Mutex
+	pods         map[types.UID]*heldPod
+	added        map[types.UID]bool  // pods for which the next sync with onlyNew decides
+	waits        map[types.UID]bool  // held pods with a wait
+	lastAdmitted map[queue]time.Time // when pods of each queue were last admitted
+	batches      batches
 }
 
 const (
@@ -77,43 +77,41 @@ type heldPod struct {
 	// starting is set if the pod was held because the scheduler was starting. The pod is admitted once the scheduler
 	// has started, to get its actual reason.
 	starting bool
-	// reservation is the capacity that the pod waits for; nil if there is none.
-	reservation *Reservation
-	// waitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet
-	// (Reservation.Since). It is zero if the pod never waited for such pods.
+	// wait is what the pod waits for instead of bursting; nil if there is nothing.
+	wait *Wait
+	// waitsForRollout is when the pod first waited for its rollout; zero if it never did.
 	waitsForRollout time.Time
 	tries           int // how often the pod was admitted with NoCondition
 }
 
 // New returns Pods without entries.
 func New() *Pods {
-	return &Pods{Room: waiting.New(), pods: map[types.UID]*heldPod{}, added: map[types.UID]bool{}, withReservation: map[types.UID]bool{}, lastAdmitted: map[queue]time.Time{}}
+	return &Pods{Room: waiting.New(), pods: map[types.UID]*heldPod{}, added: map[types.UID]bool{}, waits: map[types.UID]bool{}, lastAdmitted: map[queue]time.Time{}}
 }
 
-// Add records that the decision holds the pod back as of now. If a reservation closed the gate, Add also records the
-// reservation.
-func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservation *Reservation, now time.Time) {
+// Add records that the decision holds the pod back as of now. wait is what closed the gate, or nil.
+func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, wait *Wait, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Note(pod, now)
 	before := cmp.Or(h.pods[pod.UID], &heldPod{})
 	entry := &heldPod{pod: pod, autoscalerKey: kind, viewKey: class, cycle: now, stale: decision.Closes(gate.ReasonSnapshotStale), starting: isStarting(decision),
-		reason: reasonOf(decision), reservation: reservation, waitsForRollout: before.waitsForRollout, tries: before.tries}
+		reason: reasonOf(decision), wait: wait, waitsForRollout: before.waitsForRollout, tries: before.tries}
 	entry.open, entry.budget = openPools(decision)
 	if before.admitted.waits() && before.admitted.reason.outlastsGate() {
 		entry.admitted = before.admitted
 		entry.admitted.budget = false
 	}
-	if reservation != nil && entry.waitsForRollout.IsZero() {
-		entry.waitsForRollout = reservation.Since
+	if wait != nil && wait.ReplicaSet != "" && entry.waitsForRollout.IsZero() {
+		entry.waitsForRollout = now
 	}
 	h.pods[pod.UID] = entry
 	h.added[pod.UID] = true
-	if reservation != nil {
-		h.withReservation[pod.UID] = true
+	if wait != nil {
+		h.waits[pod.UID] = true
 	} else {
-		delete(h.withReservation, pod.UID)
+		delete(h.waits, pod.UID)
 	}
 }
 
@@ -139,28 +137,23 @@ func (h *Pods) ByLoop(uid types.UID, byLoop bool) bool {
 	return entry.byLoop
 }
 
-// Release drops the pod's reservation.
+// Release ends the pod's wait.
 func (h *Pods) Release(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok && entry.reservation != nil {
-		entry.reservation = nil
+	if entry, ok := h.pods[uid]; ok && entry.wait != nil {
+		entry.wait = nil
 		entry.version++
-		delete(h.withReservation, uid)
+		delete(h.waits, uid)
 	}
 }
 
 // Pod is the part of a held pod's entry that scheduling cycles use.
 type Pod struct {
-	// Budget is set if a budget holds the pod. ByLoop is set if WithinSpaces requeues the pod.
-	Budget, ByLoop bool
+	// ByLoop is set if WithinSpaces requeues the pod.
+	ByLoop bool
 	// Open is, by the pool's index, whether the last decision opened the gate without regard to budgets.
 	Open []bool
-	// Reservation is the pod's reservation; empty if it has none.
-	Reservation Reservation
-	// WaitsForRollout is the time at which the pod's wait for other pods of its rollout began. Only pods that were not
-	// terminating then count. It is zero if the pod never waited for such pods.
-	WaitsForRollout time.Time
 }
 
 // Lookup returns the entry of the pod, and whether the pod is held.
@@ -171,47 +164,23 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	if !ok {
 		return Pod{}, false
 	}
-	known := Pod{Budget: slices.Contains(entry.budget, true), ByLoop: entry.byLoop, Open: slices.Clone(entry.open), WaitsForRollout: entry.waitsForRollout}
-	if entry.reservation != nil {
-		known.Reservation = *entry.reservation
-	}
-	return known, true
+	return Pod{ByLoop: entry.byLoop, Open: slices.Clone(entry.open)}, true
 }
 
-// Reservations returns the reservations of all held pods, except for the pod with the UID but.
-func (h *Pods) Reservations(but types.UID) []ReservedPod {
+// ForRollout returns when the pod first waited for its rollout, zero if it never did, and how many other pods of the
+// ReplicaSet wait for it.
+func (h *Pods) ForRollout(pod, replicaSet types.UID) (since time.Time, others int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var reserved []ReservedPod
-	for uid := range h.withReservation {
-		if entry := h.pods[uid]; uid != but {
-			reserved = append(reserved, ReservedPod{entry.pod, *entry.reservation})
+	for uid := range h.waits {
+		if uid != pod && h.pods[uid].wait.ReplicaSet == replicaSet {
+			others++
 		}
 	}
-	return reserved
-}
-
-// RolloutChanged brings forward the retries of the pods that wait for the Deployment's rollout. The next retry of a pod
-// is then due rolloutRetryInterval after its last cycle. If many pods wait, the interval is longer (TryEach).
-// RolloutChanged reports whether it brought forward any retry.
-func (h *Pods) RolloutChanged(deployment types.UID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var waiting []*heldPod
-	for uid := range h.withReservation {
-		if entry := h.pods[uid]; entry.reservation.Deployment == deployment {
-			waiting = append(waiting, entry)
-		}
+	if entry, ok := h.pods[pod]; ok {
+		since = entry.waitsForRollout
 	}
-	after := max(rolloutRetryInterval, time.Duration(len(waiting))*TryEach)
-	moved := false
-	for _, entry := range waiting {
-		if due := entry.cycle.Add(after); due.Before(entry.reservation.Until) {
-			entry.reservation.Until, moved = due, true
-			entry.version++
-		}
-	}
-	return moved
+	return since, others
 }
 
 // Update processes a change of a pending pod. If the pod is held and its annotation for bursting or for its order, its
@@ -246,7 +215,7 @@ func (h *Pods) Remove(uid types.UID) bool {
 	_, isHeld := h.pods[uid]
 	delete(h.pods, uid)
 	delete(h.added, uid)
-	delete(h.withReservation, uid)
+	delete(h.waits, uid)
 	h.Room.Remove(uid)
 	return isHeld
 }

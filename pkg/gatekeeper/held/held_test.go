@@ -1,7 +1,6 @@
 package held
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -145,41 +144,19 @@ func TestStaleSnapshot(t *testing.T) {
 	}
 }
 
-// TestProgressedPods: when a rollout changes, the pods that wait for it are retried soon. The more pods wait, the later
-// is the retry, but it is never later than without the change.
-func TestProgressedPods(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	for _, tc := range []struct {
-		name        string
-		pods        int
-		until, want time.Duration // from now
-		moved       bool
-	}{
-		{"one", 1, time.Minute, rolloutRetryInterval, true},
-		{"as many as have a second together", 25, time.Minute, rolloutRetryInterval, true},
-		{"many", 100, time.Minute, 100 * TryEach, true},
-		{"one that is due sooner", 1, rolloutRetryInterval / 2, rolloutRetryInterval / 2, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h := New()
-			closed := gate.Decision{Burst: []gate.Verdict{{}}}
-			for i := range tc.pods {
-				h.Add(pod(fmt.Sprint("p", i)), "", &closed, &Reservation{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
-			}
-			h.Add(pod("other"), "", &closed, &Reservation{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
-			if moved := h.RolloutChanged("web"); moved != tc.moved {
-				t.Errorf("progressed() = %v, want %v", moved, tc.moved)
-			}
-			for uid, entry := range h.pods {
-				want := tc.want
-				if uid == "other" {
-					want = tc.until
-				}
-				if got := entry.reservation.Until; !got.Equal(now.Add(want)) {
-					t.Errorf("pod %s waits until %v, want %v", uid, got, now.Add(want))
-				}
-			}
-		})
+// TestForRollout: only pods of the same ReplicaSet count, and the first wait is remembered.
+func TestForRollout(t *testing.T) {
+	h, now, closed := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), gate.Decision{Burst: []gate.Verdict{{}}}
+	for name, wait := range map[string]*Wait{"a": {ReplicaSet: "new"}, "b": {ReplicaSet: "new"}, "old": {ReplicaSet: "old"}, "victims": {}, "plain": nil} {
+		h.Add(pod(name), "", &closed, wait, now)
+	}
+	h.Add(pod("a"), "", &closed, &Wait{ReplicaSet: "new"}, now.Add(time.Minute))
+	h.Release("b")
+	if since, others := h.ForRollout("p", "new"); !since.IsZero() || others != 1 {
+		t.Errorf("since %v, and %d others wait", since, others)
+	}
+	if since, others := h.ForRollout("a", "new"); !since.Equal(now) || others != 0 {
+		t.Errorf("pod a: since %v, and %d others wait", since, others)
 	}
 }
 
@@ -205,11 +182,11 @@ func TestSyncBesideCycles(t *testing.T) {
 		{"it is bound", func(h *Pods, p *v1.Pod) { h.Remove(p.UID) }, 0, false, 0},
 		{"it changes", func(h *Pods, p *v1.Pod) { h.Update(p, p.DeepCopy(), now) }, 0, true, 1},
 		{"it is held again", func(h *Pods, p *v1.Pod) { h.Add(p, "", &closed, nil, now) }, 0, true, 1},
-		{"it is reserved a place no more", func(h *Pods, p *v1.Pod) { h.Release(p.UID) }, 0, true, 1},
+		{"it no longer waits for others", func(h *Pods, p *v1.Pod) { h.Release(p.UID) }, 0, true, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, p := New(), pod("p")
-			h.Add(p, "", &closed, &Reservation{Node: "n"}, now)
+			h.Add(p, "", &closed, &Wait{}, now)
 			var l Result
 			opened := h.sends(now, func() {
 				l = h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision {

@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// In each quotaInterval, maxTrials pods are admitted for a half-open pool. The pool takes only one of these pods. The
+// In each quotaInterval, maxTrials pods are admitted for a half-open pool. The pool takes only one more of them. The
 // other pods are spares, because an admitted pod may have been deleted, or may fit a node of another pool.
 const (
 	maxTrials     = 3
@@ -22,7 +22,7 @@ const (
 )
 
 // queue identifies held pods that are admitted a few at a time for the burst pool with index pool. If owner is empty,
-// the pods are candidates for the single pod that tests the provider for the scope. Otherwise, the pods belong to the
+// the pods are candidates for the next pod that tests the provider for the scope. Otherwise, the pods belong to the
 // owner.
 type queue struct {
 	pool  int

@@ -22,7 +22,7 @@ const syncChunk = 256
 // Candidate is a copy of some fields of a held pod's entry. The entry and the copy share the Pod.
 type Candidate struct {
 	// AutoscalerKey and ViewKey are the pod's alike.Autoscaler and alike.View keys. Since has the pod's waiting times.
-	// Wait is the Wait of the pod's reservation.
+	// Wait is what the pod waits for instead of bursting.
 	Pod                    *v1.Pod
 	AutoscalerKey, ViewKey string
 	Since                  waiting.Since
@@ -120,7 +120,7 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	for _, uid := range uids {
 		if entry, ok := h.pods[uid]; ok {
 			to = append(to, Candidate{entry: entry, version: entry.version, byLoop: entry.byLoop, Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey,
-				Since: h.Since(entry.pod, now), Wait: entry.reservation.asWait()})
+				Since: h.Since(entry.pod, now), Wait: entry.wait.gateWait()})
 		}
 	}
 	return to
@@ -227,7 +227,7 @@ func openPools(decision *gate.Decision) (open, budget []bool) {
 	open, budget = make([]bool, len(decision.Burst)), make([]bool, len(decision.Burst))
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
-		budget[i] = v.Reason.Code == gate.ReasonBudgetSpent.Code
+		budget[i] = v.Reason.Code == gate.ReasonBudgetSpent.Code || v.Reason.Code == gate.ReasonCreateRate.Code
 		open[i] = v.Open || budget[i] || v.Reason.Code == gate.ReasonSnapshotStale.Code
 	}
 	return open, budget

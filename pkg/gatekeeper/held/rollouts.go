@@ -21,47 +21,25 @@ import (
 )
 
 const (
-	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. If many pods wait,
-	// TryEach makes the time longer.
-	rolloutRetryInterval = time.Second
-	// TryEach is multiplied by the number of pods that wait for a rollout. If the product is longer than
-	// rolloutRetryInterval, it is the time between retries of a pod. If 100 pods wait, each pod is retried every 4 s.
-	// In a large cluster, one retry takes some milliseconds.
-	TryEach = 40 * time.Millisecond
 	// replicaSetLag is how long a pod waits for the informer to deliver the pod's ReplicaSet.
 	replicaSetLag = 5 * time.Second
 	// maxUnknownReplicaSets is the maximum number of pods with an unknown ReplicaSet that Rollouts remembers.
 	maxUnknownReplicaSets = 10000
 )
 
-// Reservation is capacity that is kept for a new pod of a rollout, or for a pod that preempted other pods. The capacity
-// becomes free when other pods have terminated.
-type Reservation struct {
+// Wait is what a pod waits for instead of bursting, because other pods will soon be gone.
+type Wait struct {
 	gate.Wait
-	// Node is the node with the capacity; empty if the pod waits only until its ReplicaSet is known.
-	Node string
-	// Terminating is set if all pods that the reservation waits for are already terminating.
-	Terminating bool
-	// Since is when the pod first waited for pods that were not terminating yet; zero if the pod never waited for such
-	// pods.
-	Since time.Time
-	// Deployment and ReplicaSet are the keys of the pod's Deployment and ReplicaSet (refusal.KeyOf); empty if the pod does
-	// not wait for a rollout.
-	Deployment, ReplicaSet types.UID
+	// ReplicaSet is the key (refusal.KeyOf) of the pod's ReplicaSet if the pod waits for its rollout; empty otherwise.
+	ReplicaSet types.UID
 }
 
-// asWait returns the Wait of the reservation. If the reservation is nil, the Wait is empty.
-func (p *Reservation) asWait() gate.Wait {
-	if p == nil {
+// gateWait returns the Wait for the gate, which is empty if w is nil.
+func (w *Wait) gateWait() gate.Wait {
+	if w == nil {
 		return gate.Wait{}
 	}
-	return p.Wait
-}
-
-// ReservedPod is a held pod with its reservation.
-type ReservedPod struct {
-	Pod *v1.Pod
-	Reservation
+	return w.Wait
 }
 
 // RolloutStatus shows whether a pod is a new pod of a rollout. For all other pods, the status is empty.
@@ -69,8 +47,7 @@ type RolloutStatus struct {
 	// Of is the pod's rollout; nil if there is none.
 	Of *rollout.Rollout
 	// Unknown is set while the pod waits for the informer to deliver its current ReplicaSet, for at most replicaSetLag.
-	// It reserves no node.
-	Unknown *Reservation
+	Unknown *Wait
 }
 
 // Possible reports whether the pod is, or may be, a new pod of a rollout.
@@ -105,9 +82,8 @@ func controllerIndex(obj any) ([]string, error) {
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
 // NewRollouts starts an informer of Deployments that keeps only the needed fields. It uses the scheduler's own informer
-// of ReplicaSets. When a ReplicaSet changes, changed is called with the key of the ReplicaSet's controller. If the
-// scheduler has no permission to list and watch Deployments, Rollouts finds no rollouts.
-func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
+// of ReplicaSets. If the scheduler has no permission to list and watch Deployments, Rollouts finds no rollouts.
+func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory) (*Rollouts, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {
 			d.ManagedFields, d.Annotations, d.Labels, d.Spec.Template = nil, nil, nil, v1.PodTemplateSpec{}
@@ -123,13 +99,6 @@ func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler inf
 		deployments: factory.Apps().V1().Deployments().Lister(),
 		replicaSets: replicaSets.GetIndexer(),
 		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
-	}
-	if _, err := replicaSets.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) {
-			changed(refusal.OwnerOf(obj.(*appsv1.ReplicaSet)))
-		},
-	}); err != nil {
-		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
 	}
 	factory.Start(ctx.Done())
 	return r, nil
@@ -151,7 +120,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 		}
 		reason := gate.ReasonReplicaSetUnknown
 		reason.Detail = "ReplicaSet " + owner.Name
-		return RolloutStatus{Unknown: &Reservation{Wait: gate.Wait{Reason: reason, Until: now.Add(retryStale)}}}
+		return RolloutStatus{Unknown: &Wait{Wait: gate.Wait{Reason: reason, Until: now.Add(retryStale)}}}
 	}
 	r.stale.Remove(pod.UID)
 	deployment := metav1.GetControllerOf(own)

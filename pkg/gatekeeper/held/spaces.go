@@ -11,10 +11,10 @@ import (
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -32,26 +32,6 @@ type Space struct {
 	TriedBefore time.Time
 	// Pending is set if pods were chosen for the node and have not been tried since.
 	Pending bool
-}
-
-// Suits reports whether the node may accept pods with these requests, constraints and tolerations, if no other pod uses
-// the node.
-func Suits(node *v1.Node, requests v1.ResourceList, constraints nodeaffinity.RequiredNodeAffinity, tolerations []v1.Toleration) bool {
-	for name, quantity := range requests {
-		if allocatable := node.Status.Allocatable[name]; quantity.Cmp(allocatable) > 0 {
-			return false
-		}
-	}
-	taints := node.Spec.Taints
-	if node.Spec.Unschedulable {
-		taints = append(slices.Clip(taints), v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
-	}
-	if _, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, tolerations,
-		func(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }, true); untolerated {
-		return false
-	}
-	match, err := constraints.Match(node)
-	return match || err != nil
 }
 
 // fits reports whether the node has capacity for one more pod of the kind. Pods that the kind may preempt do not count.
@@ -123,9 +103,8 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted i
 			k = newKind(w.key, w.pod, spaces)
 			kinds[w.key] = k
 		}
-		if w.kind = k; w.tried.After(k.tried) {
-			k.tried = w.tried
-		}
+		w.kind = k
+		k.tried = nodegroups.Latest(k.tried, w.tried)
 		if w.node != "" {
 			if s := spaces[w.node]; s != nil {
 				s.take(k)
@@ -197,7 +176,7 @@ func newKind(key kindKey, pod *v1.Pod, spaces map[string]*Space) *kind {
 			}
 			tolerations = slices.Concat(tolerations, s.Tolerations)
 		}
-		if s.fits(k) && Suits(s.Node, requests, constraints, tolerations) {
+		if s.fits(k) && nodegroups.Suits(s.Node, requests, constraints, tolerations) {
 			k.spaces = append(k.spaces, s)
 		}
 	}

@@ -29,7 +29,7 @@ func (p *Providers) WarnOfDifferences(pod *v1.Pod, lost func(*pool.Pool) []strin
 	if err != nil {
 		return
 	}
-	i := p.config.Pools.Of(node.Labels)
+	i := p.config.Pools.Of(node)
 	if !p.config.Pools.IsBurst(i) {
 		return
 	}

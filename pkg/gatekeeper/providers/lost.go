@@ -51,10 +51,9 @@ const (
 
 // Evictions counts the lost pods that were evicted.
 var Evictions = metrics.NewCounterVec(&metrics.CounterOpts{
-	Subsystem:      "pool_priority",
-	Name:           "burst_evictions_total",
-	Help:           "Pods that were evicted from a burst pool so that their owners replace them, by reason: refused (by the provider) or late (not started within startWithin).",
-	StabilityLevel: metrics.ALPHA,
+	Subsystem: "pool_priority",
+	Name:      "burst_evictions_total",
+	Help:      "Pods that were evicted from a burst pool so that their owners replace them, by reason: refused (by the provider) or late (not started within startWithin).",
 }, []string{"pool", "reason"})
 
 // replacingControllers lists the kinds of controllers that replace an evicted pod, with their API versions.
@@ -108,8 +107,7 @@ func (l *lost) takeBack(ctx context.Context) {
 				l.end(ctx, pod)
 			}
 			// The pod may have changed since the breaker saw it, and earlier evictions may have taken long.
-			_, refuses := refusal.Of(pod)
-			if pod.DeletionTimestamp == nil && !refusal.Began(pod) && refuses == (gone.Refusal != nil) && replaced(pod) && l.due(i, &gone, now) {
+			if pod.DeletionTimestamp == nil && !refusal.Began(pod) && refusal.Refused(pod) == (gone.Refusal != nil) && replaced(pod) && l.due(i, &gone, now) {
 				l.evict(ctx, i, &gone, pod)
 			}
 		}

@@ -308,33 +308,6 @@ func TestStartsInTime(t *testing.T) {
 	}
 }
 
-// TestSiblings: pods that were bound together are evicted together. Their replacements have twice the time, until one
-// of them starts in time.
-func TestSiblings(t *testing.T) {
-	w := newWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
-	w.goOn(30 * time.Second)
-	w.becomes("c", runs)
-	w.goOn(time.Minute)
-	if len(w.evicted) != 2 || w.evicted["a"] != time.Minute || w.evicted["b"] != time.Minute {
-		t.Errorf("taken back: %v, want a and b after a minute", w.evicted)
-	}
-	began := w.clock.Since(w.began)
-	w.add(young("d", "web"))
-	w.goOn(time.Hour)
-	if got := w.evicted["d"] - began; got != 2*time.Minute {
-		t.Errorf("what replaces them had %v", got)
-	}
-	w.add(young("e", "web"))
-	w.goOn(10 * time.Second)
-	w.becomes("e", runs)
-	began = w.clock.Since(w.began)
-	w.add(young("f", "web"))
-	w.goOn(time.Hour)
-	if got := w.evicted["f"] - began; got != time.Minute {
-		t.Errorf("after one that started in time it had %v", got)
-	}
-}
-
 // TestRates: 100 pods whose replacements do not go to the same pool are evicted within 2 minutes. Of other pods, at most
 // 20 are evicted in 5 minutes.
 func TestRates(t *testing.T) {

@@ -43,10 +43,9 @@ const (
 
 // Refusals counts the pods that providers refused.
 var Refusals = metrics.NewCounterVec(&metrics.CounterOpts{
-	Subsystem:      "pool_priority",
-	Name:           "burst_refusals_total",
-	Help:           "Pods that a burst pool's provider refused, by the provider's error code. Unknown codes count as other.",
-	StabilityLevel: metrics.ALPHA,
+	Subsystem: "pool_priority",
+	Name:      "burst_refusals_total",
+	Help:      "Pods that a burst pool's provider refused, by the provider's error code. Unknown codes count as other.",
 }, []string{"pool", "code"})
 
 // Config has the dependencies of Providers.
@@ -87,7 +86,10 @@ func New(config Config) *Providers {
 		rules = breaker.NewRules
 	}
 	for i := range config.Pools.Burst() {
-		p.trackers[i] = breaker.New(rules(config.Pools.At(i).StartWithin()))
+		r := rules(config.Pools.At(i).StartWithin())
+		rates, _ := config.Pools.At(i).Creates()
+		r.Creates = slices.Max(rates[:])
+		p.trackers[i] = breaker.New(r)
 	}
 	return p
 }
@@ -113,13 +115,17 @@ func (p *Providers) See(pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i, ok := p.nodes[pod.Spec.NodeName]
+	i, ok := p.poolOf(pod.Spec.NodeName)
 	if !ok {
 		return
 	}
-	change := p.trackers[i].See(p.podOf(i, pod), p.config.Clock.Now())
+	of := p.podOf(i, pod) // without the lock, because the authors of pods choose how long it takes
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now, ok := p.nodes[pod.Spec.NodeName]; !ok || now != i {
+		return // Follow sees the pod, or has seen it
+	}
+	change := p.trackers[i].See(of, p.config.Clock.Now())
 	p.countRefusal(i, pod, change)
 	if change.StatusChanged {
 		p.config.Changed()
@@ -131,16 +137,22 @@ func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
 	of := breaker.PodOf(pod, p.config.Clock.Now())
 	onACI := p.config.Pools.At(i).OnACI()
 	of.MilliCPU, of.Billed = aci.UseOf(pod, onACI).MilliCPU, breaker.ScopeOf(pod, onACI)
-	of.Billed.Namespace = ""
+	of.Billed.Namespace, of.Foreign = "", pod.Spec.SchedulerName != p.config.SchedulerName
 	return of
 }
 
 // Follows reports whether the node is in a burst pool.
 func (p *Providers) Follows(node string) bool {
+	_, ok := p.poolOf(node)
+	return ok
+}
+
+// poolOf returns the index of the node's burst pool, and whether it has one.
+func (p *Providers) poolOf(node string) (i int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, ok := p.nodes[node]
-	return ok
+	i, ok = p.nodes[node]
+	return i, ok
 }
 
 // ended processes the last status of a pod that left the informer.
@@ -216,17 +228,17 @@ func (p *Providers) Status(i int, now time.Time) breaker.Status {
 	return p.trackers[i].Status(now)
 }
 
-// Starting returns how many pods of the scope in the burst pool with index i have not started at the time now, but still
-// may. placed has the UIDs of such pods in the scheduling snapshot, which includes assumed pods.
-func (p *Providers) Starting(i int, scope breaker.Scope, placed []types.UID, now time.Time) int {
+// Tests returns the pods that test the provider of the burst pool with index i for the scope at the time now. placed has
+// the namespaces of pods of the scope in the scheduling snapshot, by UID. The snapshot includes assumed pods.
+func (p *Providers) Tests(i int, scope breaker.Scope, placed map[types.UID]string, now time.Time) breaker.Tests {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.trackers[i].Starting(scope, placed, now)
+	return p.trackers[i].Tests(scope, placed, now)
 }
 
 // Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed has the UIDs of the
 // owner's pods in the scheduling snapshot. The snapshot includes assumed pods.
-func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
+func (p *Providers) Pacing(i int, owner types.UID, placed map[types.UID]string, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Pacing(owner, placed, now)
@@ -282,23 +294,25 @@ func Complaint(name string, is *breaker.Status) string {
 func (p *Providers) Remember(m *published.Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	m.BurstPools = map[string]breaker.Memory{}
 	for i, tracker := range p.trackers {
 		if memory := tracker.Memory(); !memory.IsZero() {
-			if m.BurstPools == nil {
-				m.BurstPools = map[string]breaker.Memory{}
-			}
 			m.BurstPools[p.config.Pools.At(i).Name] = memory
 		}
 	}
 }
 
-// Restore restores the memories of all circuit breakers from m.
-func (p *Providers) Restore(m *published.Memory, now time.Time) {
+// Restore restores all circuit breakers from the last leader's state.
+func (p *Providers) Restore(last *published.Status, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, tracker := range p.trackers {
-		if memory, ok := m.BurstPools[p.config.Pools.At(i).Name]; ok {
+		name := p.config.Pools.At(i).Name
+		if memory, ok := last.Memory.BurstPools[name]; ok {
 			tracker.Restore(memory, now)
+		}
+		if last.View != nil {
+			tracker.RestoreCreates(last.View.Creates(name), now)
 		}
 	}
 }

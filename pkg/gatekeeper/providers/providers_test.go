@@ -3,7 +3,6 @@ package providers
 import (
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/must"
@@ -120,29 +118,13 @@ func TestRunsDifferently(t *testing.T) {
 	}
 }
 
-// TestLargeFailedPods: a lack of capacity for pods that are larger than all that ran closes the pool only for such
-// pods, although refused pods that never restart have failed at once, and a failed pod is not billed.
-func TestLargeFailedPods(t *testing.T) {
+// TestSizeOfFailedPods: the breaker knows the size of a pod that has failed, which is not billed any more.
+func TestSizeOfFailedPods(t *testing.T) {
 	p, _ := newProviders(t, func(*Config) {})
-	of := func(name, cpu string, status v1.PodStatus) *v1.Pod {
-		large := pod(name)
-		large.CreationTimestamp = metav1.Now()
-		large.Spec.NodeName, large.Status, large.Spec.RestartPolicy = "virtual", status, v1.RestartPolicyNever
-		large.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}}
-		return large
-	}
-	p.See(of("small", "1", v1.PodStatus{Phase: v1.PodRunning}))
-	refused := v1.PodStatus{Phase: v1.PodFailed, Reason: refusal.ReasonProviderFailed, Message: `Code="ServiceUnavailable" Message="no capacity"`}
-	for _, name := range []string{"large-1", "large-2"} {
-		p.ended(of(name, "31", refused))
-	}
-	if s := p.Status(1, time.Now()); s.State != breaker.Open || len(s.Closings) != 1 || s.Closings[0].MilliCPU != 31000 {
-		t.Errorf("after two large pods: %+v", s)
-	}
-	for _, name := range []string{"small-1", "small-2"} {
-		p.ended(of(name, "1", refused))
-	}
-	if s := p.Status(1, time.Now()); s.State != breaker.Refusing {
-		t.Errorf("after two small pods: %+v", s)
+	failed := pod("failed")
+	failed.Status.Phase = v1.PodFailed
+	failed.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("31")}}}}
+	if got := p.podOf(1, failed); got.Billed.MilliCPU != 31000 || got.MilliCPU != 0 {
+		t.Errorf("the pod is of size %+v, and %d mCPU are billed", got.Billed, got.MilliCPU)
 	}
 }

@@ -35,6 +35,7 @@ var (
 	burstCPUGauge    = gauge("burst_requests_cpu_cores", "CPU that the provider of a burst pool bills for the pods of a namespace. The first 200 namespaces have series of their own, the others one: other.", "pool", "namespace")
 	burstMemoryGauge = gauge("burst_requests_memory_bytes", "Memory that the provider of a burst pool bills for the pods of a namespace, as pool_priority_burst_requests_cpu_cores counts it.", "pool", "namespace")
 
+	otherPodsGauge    = gauge("burst_other_pods", "Pods of other schedulers on the nodes of a burst pool. They passed no gate, and its budget does not count them.", "pool")
 	budgetPodsGauge   = gauge("pool_budget_pods", "Maximum number of pods in a burst pool; absent if it is unlimited.", "pool")
 	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Maximum CPU of the pods in a burst pool, as pool_priority_pool_requests_cpu_cores counts it. Absent if the pool has no CPU limit.", "pool")
 	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Maximum memory of the pods in a burst pool, as pool_priority_pool_requests_memory_bytes counts it. Absent if the pool has no memory limit.", "pool")
@@ -47,12 +48,13 @@ var (
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the held pod with the longest wait became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is no such pod.")
 	holdRatioGauge = gauge("oldest_hold_ratio", "How long the held pod with the longest wait has been unschedulable, as a fraction of holdLimit or, if holdLimit is 0, of an hour. 0 if there is no such pod.")
+	problemGauge   = gauge("problem", "1 while the scheduler reports a problem with this code (docs/reasons.md). Codes that have an alert are 0 otherwise.", "code")
 	changeGauge    = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
 )
 
 var allGauges = []*metrics.Desc{
-	stateGauge, infoGauge, sinceGauge, assumedGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, burstCPUGauge, burstMemoryGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
-	oldestGauge, holdRatioGauge, changeGauge,
+	stateGauge, infoGauge, sinceGauge, assumedGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, burstCPUGauge, burstMemoryGauge, otherPodsGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
+	oldestGauge, holdRatioGauge, problemGauge, changeGauge,
 }
 
 func gauge(name, help string, labels ...string) *metrics.Desc {
@@ -119,6 +121,11 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
 		r.set(overrideGauge, boolean(rule.Override.At(r.now) == said), string(said))
 	}
+	if newest := p.newest.Load(); newest != nil {
+		for code, value := range newest.Codes {
+			r.set(problemGauge, value, code)
+		}
+	}
 	for _, s := range r.Sources.Changes() {
 		r.set(changeGauge, seconds(s.At), s.Source)
 	}
@@ -155,6 +162,7 @@ func (r *reading) collectUsage(rule *gate.Rule, labelOf func(namespace string) s
 	pools := r.Pools
 	byPool, _ := r.Nodes()
 	uses, byNamespace := r.Usage.Uses(pools, byPool)
+	all := r.Usage.Sums(byPool)
 	for i := range uses {
 		p := pools.At(i)
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
@@ -172,22 +180,16 @@ func (r *reading) collectUsage(rule *gate.Rule, labelOf func(namespace string) s
 			r.set(burstCPUGauge, float64(use.MilliCPU)/1000, p.Name, label)
 			r.set(burstMemoryGauge, float64(use.Memory), p.Name, label)
 		}
+		r.set(otherPodsGauge, float64(all[i].Requests.Pods-uses[i].Pods), p.Name)
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
 		state := r.view.Pools[i].Provider.State
 		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.HalfOpen), p.Name)
 		if limits.Pods > 0 {
 			r.set(budgetPodsGauge, float64(limits.Pods), p.Name)
 		}
-		r.collectResources(budgetCPUGauge, budgetMemoryGauge, p.Name, unlimited(limits.MilliCPU), unlimited(limits.Memory))
+		// 0 is no limit, and collectResources leaves out -1.
+		r.collectResources(budgetCPUGauge, budgetMemoryGauge, p.Name, cmp.Or(limits.MilliCPU, -1), cmp.Or(limits.Memory, -1))
 	}
-}
-
-// unlimited returns the limit, or -1 if there is none.
-func unlimited(limit int64) int64 {
-	if limit == 0 {
-		return -1
-	}
-	return limit
 }
 
 // collectResources collects milliCPU, in thousandths of a core, and memory, in bytes. It leaves out negative values.

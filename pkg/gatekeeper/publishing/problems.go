@@ -91,6 +91,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 		ps.current = append(ps.current, problem{id: k.reason.Code + "\n" + names, regarding: k.object, code: k.reason.Code, message: message})
 	}
 	ps.findRefusing(view)
+	ps.findDenied(view)
 	ps.findOverlaps(byPool)
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
@@ -138,10 +139,7 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 			if !ps.gated || pool.HasGateTaint(node) {
 				continue
 			}
-			since, known := ps.withoutGateTaint[node.Name]
-			if !known {
-				since = now
-			}
+			since := cmp.Or(ps.withoutGateTaint[node.Name], now)
 			withoutGateTaint[node.Name] = since
 			if end := since.Add(gateTaintGrace); now.Before(end) {
 				ps.Due = nodegroups.Earliest(ps.Due, end)
@@ -176,15 +174,37 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	}
 }
 
+// findDenied finds pools to whose nodes admission rules deny bindings.
+func (ps *Problems) findDenied(view *nodegroups.View) {
+	for i := range view.Pools {
+		if d := view.Pools[i].Denied; d != nil {
+			name, pods := ps.pools.At(i).Name, "pods whose binding was denied"
+			if d.All {
+				pods = "all pods"
+			}
+			ps.current = append(ps.current, problem{id: "BindingsDenied\n" + name, code: "BindingsDenied",
+				message: fmt.Sprintf("pool %s: an admission rule denies bindings to the pool's nodes: %s. For five minutes after each denial, %s do not use the pool. Exempt the scheduler from the rule, or leave out the pool", name, d.Message, pods)})
+		}
+	}
+}
+
 // findVirtual finds regular pools whose selectors match nodes of a virtual kubelet. The scheduler places no pod on such
-// a node, even if a burst pool's selector matches the node, too.
+// a node, even if a burst pool's selector matches the node, too. findVirtual also finds burst nodes that lack the label of
+// virtual kubelets.
 func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
-		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
+		if found := slices.IndexFunc(byPool[i], pool.IsVirtual); found >= 0 {
 			name := ps.pools.At(i).Name
 			ps.current = append(ps.current, problem{id: "VirtualNodeInRegularPool\n" + name, regarding: byPool[i][found], code: "VirtualNodeInRegularPool",
 				message: fmt.Sprintf("the nodeSelector of the regular pool %s matches the virtual-kubelet node %s, so no pod is placed on this node. "+
 					"Select a label that only the pool's VMs have, or add the expression {key: type, operator: NotIn, values: [virtual-kubelet]}", name, byPool[i][found].Name)})
+		}
+	}
+	for i := range ps.pools.Burst() {
+		if found := slices.IndexFunc(byPool[i], ps.pools.LacksLabel); found >= 0 {
+			name := ps.pools.At(i).Name
+			ps.current = append(ps.current, problem{id: "VirtualNodeLabelMissing\n" + name, regarding: byPool[i][found], code: "VirtualNodeLabelMissing",
+				message: fmt.Sprintf("pool %s: the virtual-kubelet node %s lacks the label type=virtual-kubelet. The scheduler places no more pods on the node. Set the label, and find out who removed it", name, byPool[i][found].Name)})
 		}
 	}
 }
@@ -250,13 +270,13 @@ func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	}
 }
 
-// Messages returns the messages of the current problems.
-func (ps *Problems) Messages() []string {
-	var messages []string
+// List returns the messages of the current problems. codes has 1 for their codes, and 0 for others that have an alert.
+func (ps *Problems) List() (messages []string, codes map[string]float64) {
+	codes = map[string]float64{"BindingsDenied": 0, "ReturnUnfinished": 0, "VirtualNodeLabelMissing": 0}
 	for _, p := range ps.current {
-		messages = append(messages, p.message)
+		messages, codes[p.code] = append(messages, p.message), 1
 	}
-	return messages
+	return messages, codes
 }
 
 // Report logs the problems that were not logged yet. If events is set, Report also writes one event for each problem

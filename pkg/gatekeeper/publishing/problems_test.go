@@ -37,7 +37,8 @@ func TestBurstNodeNotGated(t *testing.T) {
 		ps.current = nil
 		ps.findWithoutGateTaint([][]*v1.Node{nodes}, start.Add(after))
 		ps.Report(klog.Background(), true)
-		return strings.Join(ps.Messages(), "\n")
+		messages, _ := ps.List()
+		return strings.Join(messages, "\n")
 	}
 	const began = "pool aci: for more than 30s the gate taint poolpriority.dev/gate has been missing on node b. Until"
 	for _, step := range []struct {
@@ -101,7 +102,7 @@ func TestNodeInTwoInstallations(t *testing.T) {
 			ps.findOthers([][]*v1.Node{tc.user, tc.aci})
 			ps.Report(klog.Background(), true)
 		}
-		got := ps.Messages()
+		got, _ := ps.List()
 		if len(got) != len(tc.want) || len(recorder.Events) != len(tc.want) {
 			t.Errorf("%s: %q and %d events, want %q", tc.name, got, len(recorder.Events), tc.want)
 			continue
@@ -110,6 +111,34 @@ func TestNodeInTwoInstallations(t *testing.T) {
 			if !strings.HasPrefix(got[i], tc.want[i]) {
 				t.Errorf("%s: %q, want %q", tc.name, got[i], tc.want[i])
 			}
+		}
+	}
+}
+
+// TestVirtualNodes: a virtual node in a regular pool, and one without its label, are problems.
+func TestVirtualNodes(t *testing.T) {
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: matching("os", "linux")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}}))(t)
+	ps := NewProblems(events.NewFakeRecorder(10), pools, true)
+	node := func(labels map[string]string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: labels}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "virtual-kubelet.io/provider"}}}}
+	}
+	for _, tc := range []struct {
+		labels map[string]string
+		want   string
+	}{
+		{map[string]string{"type": "virtual-kubelet"}, ""},
+		{map[string]string{"type": "virtual-kubelet", "os": "linux"}, "VirtualNodeInRegularPool"},
+		{map[string]string{"os": "linux"}, "VirtualNodeInRegularPool"},
+		{nil, "VirtualNodeLabelMissing"},
+	} {
+		byPool, _ := pools.Group([]*v1.Node{node(tc.labels)})
+		ps.current = nil
+		got := ""
+		if ps.findVirtual(byPool); len(ps.current) > 0 {
+			got = ps.current[0].code
+		}
+		if got != tc.want || len(ps.current) > 1 {
+			t.Errorf("%v: %v, want %q", tc.labels, ps.current, tc.want)
 		}
 	}
 }

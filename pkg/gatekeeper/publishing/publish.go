@@ -44,10 +44,9 @@ const (
 
 // Failures counts failures to write the ConfigMap.
 var Failures = metrics.NewCounter(&metrics.CounterOpts{
-	Subsystem:      subsystem,
-	Name:           "publish_failures_total",
-	Help:           "Failures to write the ConfigMap pool-priority-status.",
-	StabilityLevel: metrics.ALPHA,
+	Subsystem: subsystem,
+	Name:      "publish_failures_total",
+	Help:      "Failures to write the ConfigMap pool-priority-status.",
 })
 
 // Config has the dependencies of a Publisher. The field Held and the fields after it are safe for concurrent use. State
@@ -75,7 +74,8 @@ type Report struct {
 	View     *nodegroups.View
 	Override gate.Override // the override in force
 	Problems []string
-	Memory   published.Memory // the state of the sources, the providers and the override for the next leader
+	Codes    map[string]float64 // Problems.List
+	Memory   published.Memory   // the state of the sources, the providers and the override for the next leader
 }
 
 // Publisher builds and writes the published state in its own goroutine, so that it does not delay the gatekeeper's
@@ -94,10 +94,6 @@ func New(config Config) *Publisher {
 	return p
 }
 
-func (p *Publisher) client() typedcorev1.ConfigMapInterface {
-	return p.config.Client.ConfigMaps(p.namespace)
-}
-
 // PublishWith replaces the client of Config. Callers must call it before Run and Load.
 func (p *Publisher) PublishWith(client typedcorev1.ConfigMapsGetter) { p.config.Client = client }
 
@@ -106,7 +102,7 @@ func (p *Publisher) PublishWith(client typedcorev1.ConfigMapsGetter) { p.config.
 func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	cm, err := p.client().Get(ctx, p.name, metav1.GetOptions{})
+	cm, err := p.config.Client.ConfigMaps(p.namespace).Get(ctx, p.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
@@ -118,12 +114,13 @@ func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 // Submit makes Run publish the report. It does not block.
 func (p *Publisher) Submit(report *Report) {
 	p.newest.Store(report)
-	p.poke()
+	Poke(p.submitted)
 }
 
-func (p *Publisher) poke() {
+// Poke puts a value into the channel, unless it has one.
+func Poke(c chan<- struct{}) {
 	select {
-	case p.submitted <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -199,7 +196,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			}
 			problem = err.Error()
 			backoff.Next(p.name, now)
-			p.poke() // try again
+			Poke(p.submitted) // try again
 		}
 		p.pause(ctx, max(publishInterval, backoff.Get(p.name)))
 	}
@@ -222,7 +219,7 @@ func (p *Publisher) write(ctx context.Context, state *published.Status) error {
 		return err
 	}
 	config := applycorev1.ConfigMap(p.name, p.namespace).WithData(data)
-	if _, err := p.client().Apply(ctx, config, metav1.ApplyOptions{FieldManager: configv1.PluginName, Force: true}); err != nil {
+	if _, err := p.config.Client.ConfigMaps(p.namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: configv1.PluginName, Force: true}); err != nil {
 		return fmt.Errorf("writing ConfigMap %s: %w", p.config.Args.StatusConfigMap, err)
 	}
 	return nil

@@ -78,7 +78,7 @@ func TestSize(t *testing.T) {
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	p, report, pods := crowded(t, start)
 	must.NoError(t, p.write(t.Context(), p.status(report)))
-	cm := must.Get(p.client().Get(t.Context(), p.name, metav1.GetOptions{}))(t)
+	cm := must.Get(p.config.Client.ConfigMaps(p.namespace).Get(t.Context(), p.name, metav1.GetOptions{}))(t)
 	if got := len(must.Get(json.Marshal(cm))(t)); got >= 700<<10 { // more than what etcd stores
 		t.Errorf("%d bytes, want less than 700 KiB", got)
 	}

@@ -44,7 +44,7 @@ func TestShares(t *testing.T) {
 		config.Pools = must.Get(pool.ListOf(config.Args))(t)
 		config.Usage = usage.New("ours")
 		for i, namespace := range []string{"a", "b", "a"} {
-			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{NodeName: "virtual", Containers: []v1.Container{{}}}})
+			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{SchedulerName: "ours", NodeName: "virtual", Containers: []v1.Container{{}}}})
 		}
 		var want []map[string]aci.Use
 		if limits != nil {

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // lease watches the Lease of Karpenter.
@@ -78,8 +79,5 @@ func (l *lease) exists() bool { return len(l.informer.GetStore().ListKeys()) > 0
 
 // last returns when the Lease was last seen to be renewed; zero if it never was, or if there is no Lease.
 func (l *lease) last() time.Time {
-	if at := l.renewed.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
+	return ptr.Deref(l.renewed.Load(), time.Time{})
 }

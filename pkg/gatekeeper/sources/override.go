@@ -72,7 +72,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	o.cm = obj
 	switch {
 	case err != nil:
-		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v. Check that the scheduler may get, list and watch it. Until it can be read, %s", o.id, err, o.stays(now))
+		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v. Check that the scheduler may list and watch it. Until it can be read, %s", o.id, err, o.stays(now))
 	case obj == nil && o.observed:
 		o.read = published.Override{}
 	case obj != nil:

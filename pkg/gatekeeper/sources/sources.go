@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -36,10 +37,9 @@ import (
 
 // Errors counts failures to read the sources and the override.
 var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
-	Subsystem:      "pool_priority",
-	Name:           "source_errors_total",
-	Help:           "Errors when listing, watching or parsing a capacity source or the override.",
-	StabilityLevel: metrics.ALPHA,
+	Subsystem: "pool_priority",
+	Name:      "source_errors_total",
+	Help:      "Errors when listing, watching or parsing a capacity source or the override.",
 }, []string{"source"})
 
 // Config has the dependencies of Sources and of an Override.
@@ -87,10 +87,7 @@ type Change struct {
 
 // Changes returns the last change of each capacity source that Observe has seen.
 func (s *Sources) Changes() []Change {
-	if told := s.told.Load(); told != nil {
-		return *told
-	}
-	return nil
+	return ptr.Deref(s.told.Load(), nil)
 }
 
 // nodePool is a Karpenter NodePool, the capacity source of all pools that name it.
@@ -344,10 +341,8 @@ func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)
 	}
+	m.NodePools = map[string]karpenter.Memory{}
 	for _, n := range s.nodePools {
-		if m.NodePools == nil {
-			m.NodePools = map[string]karpenter.Memory{}
-		}
 		m.NodePools[n.name] = n.tracker.Memory()
 	}
 }

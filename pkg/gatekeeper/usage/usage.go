@@ -15,6 +15,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // Usage has the sum of the pods' usage for each node, including pods of other schedulers. It updates the sums when a
@@ -46,6 +47,9 @@ type service struct {
 type shares map[string]Load
 
 const notShared = ""
+
+// abandoned is the key of pods that use no budget (refusal.IsAbandoned). No namespace has this name.
+const abandoned = "-"
 
 // New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods.
 func New(scheduler string) *Usage {
@@ -111,6 +115,9 @@ func (l Load) plus(n int, other Load) Load {
 // See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
 	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil, daemon: isDaemon(pod)}
+	if refusal.IsAbandoned(pod) {
+		now.namespace, now.shared = abandoned, true
+	}
 	if now.node != "" {
 		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
 		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
@@ -145,12 +152,10 @@ func (u *Usage) Gone(pod types.UID) {
 }
 
 func (u *Usage) goneLocked(pod types.UID) {
-	before, ok := u.pods[pod]
-	if !ok {
-		return
+	if before, ok := u.pods[pod]; ok {
+		delete(u.pods, pod)
+		u.countLocked(&before, -1)
 	}
-	delete(u.pods, pod)
-	u.countLocked(&before, -1)
 }
 
 // countLocked adds the pod to the sums of its node if n is 1, and removes it if n is -1.
@@ -248,6 +253,7 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 			for _, of := range u.nodes[node.Name] {
 				sums[i] = sums[i].plus(1, of.Load)
 			}
+			sums[i] = sums[i].plus(-1, u.shares[node.Name][abandoned])
 		}
 	}
 	return sums
@@ -270,7 +276,7 @@ func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) (uses []aci.Use, byNa
 				sum = sum.plus(1, part.Load)
 			}
 			for key, load := range u.shares[node.Name] {
-				if isBurst && key == notShared {
+				if key == abandoned || isBurst && key == notShared {
 					sum = sum.plus(-1, load)
 				} else if isBurst {
 					of[key] = of[key].Add(1, load.use(billed))

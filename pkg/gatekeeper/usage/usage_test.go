@@ -157,7 +157,7 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// TestUses: a DaemonSet's pod of another scheduler uses only the budget of its namespace. A pod of this scheduler uses
+// TestUses: a pod of another scheduler uses only the budget of its namespace, and one that was deleted before it started uses none. A pod of this scheduler uses
 // the budget of all namespaces, too, whatever owner it names.
 func TestUses(t *testing.T) {
 	burst := func(name string, perNamespace *configv1.BurstLimits) configv1.Pool {
@@ -175,11 +175,14 @@ func TestUses(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: tc.owner, Controller: ptr.To(true)}}
 		u.See(p)
 	}
+	deleted := podOn("virtual", "deleted", "", "", v1.PodPending) // a finalizer may keep it
+	deleted.Namespace, deleted.Spec.SchedulerName, deleted.DeletionTimestamp = "a", "ours", &metav1.Time{Time: time.Now()}
+	u.See(deleted)
 	uses, shares := u.Uses(pools, [][]*v1.Node{{node("vm")}, {node("virtual"), node("virtual-2")}, {node("third")}})
 	billed := func(pods int) aci.Use {
 		return aci.Use{Pods: pods, MilliCPU: int64(pods) * 1000, Memory: int64(pods) * 15e8}
 	}
-	if diff := cmp.Diff([]aci.Use{{Pods: 1}, billed(3), billed(1)}, uses); diff != "" {
+	if diff := cmp.Diff([]aci.Use{{Pods: 1}, billed(2), billed(1)}, uses); diff != "" {
 		t.Errorf("of pools (-want,+got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]map[string]aci.Use{{}, {"a": billed(4), "b": billed(1)}, {"b": billed(2)}}, shares); diff != "" {

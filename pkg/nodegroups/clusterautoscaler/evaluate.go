@@ -22,8 +22,6 @@ type Source struct {
 	NodePools map[string]bool
 }
 
-var _ nodegroups.Source = Source{}
-
 // Status implements nodegroups.Source.
 func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
 	t := s.Tracker
@@ -140,7 +138,8 @@ func (s Source) has(group string, hasNodes bool) bool {
 	if len(g.patterns) > 0 {
 		return g.owns(group)
 	}
-	return hasNodes || g.owns(group) || g.pool != "" && t.memory[group].Pool == g.pool || t.orphans[group] && g.mayClaim(group)
+	m := t.memory[group] // nil if the group never had possible numbers
+	return hasNodes || g.owns(group) || g.pool != "" && m != nil && m.Pool == g.pool || t.orphans[group] && g.mayClaim(group)
 }
 
 // notScaled returns a Full group for nodes that are in no group of the autoscaler.
@@ -167,7 +166,7 @@ func (s Source) none(nodes []*corev1.Node) []nodegroups.GroupStatus {
 // describes its expected nodes.
 func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatus {
 	j := nodegroups.GroupStatus{Name: name, Members: members}
-	if m := s.Tracker.memory[name]; m.Pool == s.Groups.pool {
+	if m := s.Tracker.memory[name]; m != nil && m.Pool == s.Groups.pool {
 		j.Seen = m.Seen
 	}
 	if len(j.Members)+len(j.Seen) == 0 {
@@ -188,6 +187,9 @@ func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.
 
 // groupStatus returns the status of a group that is in the autoscaler's status.
 func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time) nodegroups.GroupStatus {
+	if g.odd != nil {
+		return s.unknown(g.Name, members, reasonImpossible.With("%v", g.odd), true)
+	}
 	t := s.Tracker
 	j := s.group(g.Name, members)
 	j.LastScaleUp, j.MaxNodes = t.memory[g.Name].LastScaleUp, &g.Health.MaxSize
@@ -266,9 +268,7 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 		}
 		all.Arriving += homes[i].Arriving
 		names[i], versions[i], limits[i] = homes[i].Name, homes[i].Version, homes[i].Limits
-		if homes[i].LastScaleUp.After(all.LastScaleUp) {
-			all.LastScaleUp = homes[i].LastScaleUp
-		}
+		all.LastScaleUp = nodegroups.Latest(all.LastScaleUp, homes[i].LastScaleUp)
 	}
 	all.Name, all.Version, all.Limits = strings.Join(names, ","), strings.Join(versions, ","), strings.Join(limits, ",")
 	return append(told, all)

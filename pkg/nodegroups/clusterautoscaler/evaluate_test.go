@@ -89,6 +89,9 @@ func described(g *nodegroups.GroupStatus) string {
 	if g.Open {
 		text += " open"
 	}
+	if g.Foreign {
+		text += fmt.Sprint(" foreign=", g.MinWait)
+	}
 	return text
 }
 
@@ -215,28 +218,28 @@ func TestGroups(t *testing.T) {
 
 		{"Karpenter's nodes beside a group at its maximum", byNodes, []step{
 			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1, grown("k1", "", "plain", ofNodePool("default")), grown("k2", "", "plain", ofNodePool("default"))}},
-		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "NodePool/default: CanGrow KarpenterNodes k1 k2 new nodepool=default open"}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "NodePool/default: CanGrow KarpenterNodes k1 k2 new nodepool=default open foreign=5m0s"}},
 		{"Karpenter's nodes are not those of a group at zero, nor do their taints differ", byNodes, []step{
 			{status: running(group(gpu, 0, 0, 3)), nodes: []*corev1.Node{
 				grown("k1", "", "plain", ofNodePool("surge"), tainted("CriticalAddonsOnly"), tainted("drained")), grown("k2", "", "plain", ofNodePool("surge"), tainted("CriticalAddonsOnly"))}},
-		}, []string{"aks-gpu-2-vmss: CanGrow BelowMaxSize new agentpool=gpu agentpool=gpu", "NodePool/surge: CanGrow KarpenterNodes k1 k2 new nodepool=surge !CriticalAddonsOnly open"}},
+		}, []string{"aks-gpu-2-vmss: CanGrow BelowMaxSize new agentpool=gpu agentpool=gpu", "NodePool/surge: CanGrow KarpenterNodes k1 k2 new nodepool=surge !CriticalAddonsOnly open foreign=5m0s"}},
 		{"Karpenter's nodes of two NodePools, without the cluster autoscaler", byNodes, []step{
 			{nodes: []*corev1.Node{grown("k1", "", "plain", ofNodePool("b")), grown("k2", "", "plain", ofNodePool("a"))}},
-		}, []string{": Unknown StatusMissing open", "NodePool/a: CanGrow KarpenterNodes k2 new nodepool=a open", "NodePool/b: CanGrow KarpenterNodes k1 new nodepool=b open"}},
+		}, []string{": Unknown StatusMissing open", "NodePool/a: CanGrow KarpenterNodes k2 new nodepool=a open foreign=5m0s", "NodePool/b: CanGrow KarpenterNodes k1 new nodepool=b open foreign=5m0s"}},
 		{"Karpenter's nodes of a NodePool that is another pool's source", byNodes, []step{
 			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1, grown("k1", "", "plain", ofNodePool("sourced"))}},
 		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", ": Full NotAutoscaled k1"}},
 		{"a node that Karpenter removes is not the autoscaler's, and its NodePool can still grow", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"), tainted("surge"))}},
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, frozen: true},
-		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default !surge open"}},
+		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default !surge open foreign=5m0s"}},
 		{"a NodePool with nodes in two pools", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}, others: []*corev1.Node{grown("k2", "", "plain", ofNodePool("default"))}},
-		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes k1 new nodepool=default open"}},
+		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes k1 new nodepool=default open foreign=5m0s"}},
 		{"also for another scheduler", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, anew: true},
-		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default open"}},
+		}, []string{"general-a: Full AtMaxSize x", "NodePool/default: CanGrow KarpenterNodes new nodepool=default open foreign=5m0s"}},
 		{"for a day", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("k1", "", "plain", ofNodePool("default"))}},
 			{status: running(group("general-a", 1, 1, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}, at: time.Hour},

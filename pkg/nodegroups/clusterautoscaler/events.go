@@ -55,12 +55,7 @@ func LastNoScaleUp(events []Event) (last nodegroups.NoScaleUp) {
 func DegradedSince(events []Event) (degraded time.Time) {
 	var recovered time.Time
 	for _, e := range events {
-		if e.Degraded.After(degraded) {
-			degraded = e.Degraded
-		}
-		if e.Recovered.After(recovered) {
-			recovered = e.Recovered
-		}
+		degraded, recovered = nodegroups.Latest(degraded, e.Degraded), nodegroups.Latest(recovered, e.Recovered)
 	}
 	if !degraded.After(recovered) {
 		return time.Time{}

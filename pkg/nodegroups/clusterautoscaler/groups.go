@@ -59,12 +59,8 @@ func (g Groups) mayHave(template nodegroups.NodeTemplate) bool {
 
 // owns reports whether the pool's configuration names the node group.
 func (g Groups) owns(name string) bool {
-	for _, pattern := range g.patterns {
-		if pool.MatchesGroup(pattern, name) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) })
+	return slices.ContainsFunc(g.patterns, func(pattern string) bool { return pool.MatchesGroup(pattern, name) }) ||
+		slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) })
 }
 
 // mayClaim reports whether an orphaned node group may belong to the pool. It returns true if the pool's configuration

@@ -85,6 +85,9 @@ func (m *members) written(groups []nodeGroup) {
 	names, targets := make([]string, len(groups)), make(map[string]int, len(groups))
 	for i := range groups {
 		name, target := groups[i].Name, groups[i].Health.CloudProviderTarget
+		if groups[i].odd != nil {
+			target = m.targets[name]
+		}
 		names[i], targets[name] = name, target
 		lost := m.removals[name]
 		if before, known := m.targets[name]; known && target < before {
@@ -318,9 +321,7 @@ func (m *members) inhabitants() map[string]inhabitants {
 		for _, name := range known.groups {
 			in := found[name]
 			in.nodes++
-			if known.made.After(in.newest) {
-				in.newest = known.made
-			}
+			in.newest = nodegroups.Latest(in.newest, known.made)
 			found[name] = in
 		}
 	}

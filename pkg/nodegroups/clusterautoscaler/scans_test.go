@@ -163,6 +163,7 @@ func TestScans(t *testing.T) {
 		{"a scheduler that starts again goes on counting", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, anew: true}, {at: 40}}, 0, nil},
 		{"and counts no status twice", []write{{at: 0}, {at: 10}, {at: 20}, {at: 21, frozen: true, anew: true}, {at: 22, frozen: true, anew: true}, {at: 30}}, never, nil},
 		{"it knows since when there has been silence", []write{{at: 0}, {at: 10}, {at: 20}, {at: 150, frozen: true, anew: true}, {at: 300}, {at: 310}}, 0, []nodegroups.Outage{pause(20, 300)}},
+		{"a status that was written while it was gone comes after silence", []write{{at: 0}, {at: 10}, {at: 20}, {at: 300, anew: true}, {at: 310}}, 0, []nodegroups.Outage{pause(20, 300)}},
 		{"it goes on with a pause", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, missing: true}, {at: 40, missing: true, anew: true}, {at: 50}, {at: 60}}, 0, []nodegroups.Outage{pause(30, 50)}},
 		{"another autoscaler while it was gone", append(loopsAt(0, 10, 20, 30, 40), write{at: 100, anew: true, transition: "b"}), never, nil},
 		{"a group that rose while it was gone", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30}, {at: 60, anew: true, target: 2}}, never, nil},

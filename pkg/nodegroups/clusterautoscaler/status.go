@@ -43,6 +43,8 @@ type nodeGroup struct {
 	Name    string  `json:"name"`
 	Health  health  `json:"health"`
 	ScaleUp scaleUp `json:"scaleUp"`
+
+	odd error // what is impossible in the group's numbers; nil if nothing is
 }
 
 // health is a group's health, with its node counts and sizes.
@@ -107,15 +109,13 @@ func parse(data string) (*status, error) {
 			return nil, fmt.Errorf("node group %q is listed twice", group.Name)
 		}
 		seen[group.Name] = true
-		if err := group.Health.check(); err != nil {
-			return nil, fmt.Errorf("node group %q: %w", group.Name, err)
-		}
+		status.NodeGroups[i].odd = group.Health.check()
 	}
 	return &status, nil
 }
 
-// check rejects negative counts, which no autoscaler writes. With a negative count, a pool that can grow could count as
-// Full.
+// check returns an error if a count is negative, as some builds for Azure wrote after throttled calls. Nothing is then
+// known of this group. With a negative count, a pool that can grow could count as Full.
 func (h *health) check() error {
 	c := h.NodeCounts
 	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.Registered.Suspended, c.LongUnregistered); least < 0 {

@@ -24,6 +24,7 @@ const backoffMemory = 5 * time.Minute
 var (
 	reasonMissing             = nodegroups.Reason{Code: "StatusMissing", Sentence: "the cluster autoscaler's status ConfigMap does not exist"}
 	reasonUnreadable          = nodegroups.Reason{Code: "StatusUnreadable", Sentence: "the cluster autoscaler's status cannot be read"}
+	reasonImpossible          = nodegroups.Reason{Code: "ImpossibleCount", Sentence: "the cluster autoscaler's status has an impossible number for a node group of the pool"}
 	reasonInitializing        = nodegroups.Reason{Code: "StatusInitializing", Sentence: "the cluster autoscaler is starting"}
 	reasonStale               = nodegroups.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
 	reasonNoGroup             = nodegroups.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
@@ -266,11 +267,11 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	s := &t.scans.LastStatus
 	s.Seen, s.Groups, s.AtMax = t.changed, len(t.groups), 0
 	for i := range t.groups {
-		if t.groups[i].Health.atMax() {
+		if t.groups[i].odd == nil && t.groups[i].Health.atMax() {
 			s.AtMax++
 		}
 	}
-	if known && !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil }) {
+	if known && !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return g.odd == nil && t.memory[g.Name] == nil }) {
 		t.scans.endOutage(now)
 		return nil
 	}
@@ -278,7 +279,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	quiet, listed := true, make(map[string]bool, len(t.groups))
 	for i := range t.groups {
 		listed[t.groups[i].Name] = true
-		if t.remember(&t.groups[i], now) {
+		if t.groups[i].odd == nil && t.remember(&t.groups[i], now) { // else, what was known before stays
 			quiet = false
 		}
 	}

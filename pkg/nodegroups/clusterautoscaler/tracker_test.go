@@ -318,6 +318,44 @@ func TestOwns(t *testing.T) {
 	}
 }
 
+// TestImpossibleCount: a group with a negative count is Unknown, and what was known of it stays. Other groups are judged as
+// usual, and the gate does not take it for one of those at their maximum.
+func TestImpossibleCount(t *testing.T) {
+	tracker := NewTracker(staleAfter, graces.Provision)
+	observe := func(now time.Time, health string) {
+		t.Helper()
+		must.NoError(t, tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nnodeGroups: [{name: aks-odd-12345678-vmss, health: {" + health +
+			"}}, {name: aks-full-12345678-vmss, health: {maxSize: 1, cloudProviderTarget: 1, nodeCounts: {registered: {ready: 1}}}}]"}}, now))
+	}
+	of := func(pool string, now time.Time) nodegroups.SourceStatus {
+		return Source{Tracker: tracker, Groups: agentPool(pool), Graces: graces}.Status(nil, now)
+	}
+	observe(epoch.Add(-10*time.Second), "maxSize: 9, cloudProviderTarget: -1") // the first status of all
+	for _, pool := range []string{"odd", "another"} {
+		if got := of(pool, epoch); got.State != nodegroups.Unknown {
+			t.Errorf("pool %s is %s: %+v", pool, got.State, got.Reason)
+		}
+	}
+	observe(epoch, "maxSize: 9, cloudProviderTarget: 2, nodeCounts: {registered: {ready: 2}}")
+	for i, health := range []string{"maxSize: 9, cloudProviderTarget: -1", "maxSize: 1, cloudProviderTarget: 1, nodeCounts: {registered: {suspended: -1}}"} {
+		now := epoch.Add(time.Duration(1+i) * 10 * time.Second)
+		observe(now, health)
+		if odd := of("odd", now); odd.State != nodegroups.Unknown || odd.Reason.Code != "ImpossibleCount" || !strings.Contains(odd.Reason.Detail, "negative count -1") {
+			t.Errorf("%s: the pool is %s: %+v", health, odd.State, odd.Reason)
+		}
+		if full := of("full", now); full.State != nodegroups.Full || full.Reason.Code != "AtMaxSize" {
+			t.Errorf("%s: the other pool is %s: %+v", health, full.State, full.Reason)
+		}
+		if s := tracker.scans.LastStatus; s.Groups != 2 || s.AtMax != 1 || tracker.memory["aks-odd-12345678-vmss"].Target != 2 {
+			t.Errorf("%s: %+v, %+v", health, s, tracker.memory["aks-odd-12345678-vmss"])
+		}
+	}
+	observe(epoch.Add(30*time.Second), "maxSize: 9, cloudProviderTarget: 3, nodeCounts: {registered: {ready: 2}}")
+	if odd := of("odd", epoch.Add(30*time.Second)); odd.State != nodegroups.Growing {
+		t.Errorf("with possible numbers, the pool is %s: %+v", odd.State, odd.Reason)
+	}
+}
+
 func TestUnreadable(t *testing.T) {
 	for _, tc := range []struct{ name, status, want string }{
 		{"nothing", "", "it has no autoscalerStatus"},
@@ -326,8 +364,6 @@ func TestUnreadable(t *testing.T) {
 		{"free text", "Cluster-autoscaler status at 2023-05-02 07:49:51 +0000 UTC:\nCluster-wide:\n", "before 1.30"},
 		{"an unknown state", "autoscalerStatus: Dreaming", `"Dreaming"`},
 		{"a group without a name", "autoscalerStatus: Running\nnodeGroups: [{health: {maxSize: 1}}]", "nodeGroups[0] has no name"},
-		{"a negative count of suspended nodes", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, nodeCounts: {registered: {suspended: -1}}}}]", "negative count -1"},
-		{"a negative count", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, cloudProviderTarget: -1}}]", "negative count -1"},
 		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is listed twice`},
 		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},
 	} {
@@ -437,94 +473,5 @@ func TestFrozenBackoff(t *testing.T) {
 	must.NoError(t, tracker.Observe(running(group("aks-userpool-1-vmss", 1, 1, 3)), epoch.Add(20*time.Minute)))
 	if got := source.Status(nil, epoch.Add(20*time.Minute)); got.State != nodegroups.CanGrow || got.Reason.Code != "BelowMaxSize" {
 		t.Errorf("after the autoscaler came back: %s %s", got.State, got.Reason.Code)
-	}
-}
-
-// TestRestore: Restore takes over a backoff, the autoscaler's loops, outages, and the time of the last status.
-func TestRestore(t *testing.T) {
-	const user = "aks-userpool-123-vmss"
-	at := func(d time.Duration) time.Time { return epoch.Add(d) }
-	stamped := func(cm *corev1.ConfigMap, stamp string) *corev1.ConfigMap {
-		cm.Annotations = map[string]string{LastUpdatedAnnotation: stamp}
-		return cm
-	}
-	observe := func(tracker *Tracker, cm *corev1.ConfigMap, now time.Time) {
-		t.Helper()
-		must.NoError(t, tracker.Observe(cm, now))
-	}
-	judge := func(tracker *Tracker, now time.Time) nodegroups.SourceStatus {
-		return Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, now)
-	}
-	restart := func(old *Tracker, now time.Time) *Tracker { return again(t, old, now) }
-
-	first := NewTracker(staleAfter, graces.Provision)
-	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "1"), at(0))
-	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "2"), at(150*time.Second))
-	if j := judge(first, at(150*time.Second)); j.State != nodegroups.Full {
-		t.Fatalf("in backoff: %+v", j)
-	}
-	second := restart(first, at(150*time.Second))
-	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // no pod is pending: the backoff is not in the status any more
-	j := judge(second, at(4*time.Minute))
-	if j.State != nodegroups.Full || j.Reason.Code != "Backoff" || len(j.Outages) != 0 {
-		t.Errorf("after a restart: %+v, want the backoff remembered, and no pause", j)
-	}
-	if j := judge(second, at(9*time.Minute)); j.State == nodegroups.Full {
-		t.Errorf("a backoff is remembered for too long: %+v", j)
-	}
-
-	// The autoscaler writes nothing while the scheduler is restarted.
-	observe(second, stamped(running(group(user, 1, 1, 3)), "4"), at(20*time.Minute))
-	third := restart(second, at(22*time.Minute))
-	observe(third, stamped(running(group(user, 1, 1, 3)), "4"), at(22*time.Minute))
-	if j := judge(third, at(22*time.Minute+59*time.Second)); j.State != nodegroups.CanGrow {
-		t.Errorf("before staleAfter: %+v", j)
-	}
-	if j := judge(third, at(23*time.Minute)); j.State != nodegroups.Unknown || j.Reason.Code != "StatusStale" {
-		t.Errorf("silent since minute 20, at minute 23: %+v, want stale", j)
-	}
-	// It writes again.
-	observe(third, stamped(running(group(user, 1, 1, 3)), "5"), at(24*time.Minute))
-	j = judge(third, at(24*time.Minute))
-	pauses := []nodegroups.Outage{{From: at(4 * time.Minute), To: at(20 * time.Minute)}, {From: at(20 * time.Minute), To: at(24 * time.Minute)}}
-	if diff := cmp.Diff(pauses, j.Outages); diff != "" || j.State != nodegroups.CanGrow {
-		t.Errorf("it speaks again: %+v, want CanGrow; pauses (-want,+got):\n%s", j, diff)
-	}
-
-	// If it wrote while no scheduler ran, it may have written nothing for part of the time.
-	fourth := restart(third, at(30*time.Minute))
-	observe(fourth, stamped(running(group(user, 1, 1, 3)), "6"), at(30*time.Minute))
-	pauses = append(pauses, nodegroups.Outage{From: at(24 * time.Minute), To: at(30 * time.Minute)})
-	if diff := cmp.Diff(pauses, judge(fourth, at(30*time.Minute)).Outages); diff != "" {
-		t.Errorf("it spoke while nobody looked: pauses (-want,+got):\n%s", diff)
-	}
-
-	// An autoscaler that restarts while no scheduler runs has scanned no pod yet.
-	incarnation := func(cm *corev1.ConfigMap, transition string) *corev1.ConfigMap {
-		cm.Data[StatusKey] += "clusterWide: {health: {lastTransitionTime: \"" + transition + "\"}}\n"
-		return cm
-	}
-	old := NewTracker(staleAfter, graces.Provision)
-	for i := range declineLoops + 1 {
-		observe(old, incarnation(stamped(running(group(user, 1, 1, 3)), fmt.Sprint(i)), "a"), at(time.Duration(10*i)*time.Second))
-	}
-	for _, tc := range []struct {
-		transition string
-		want       bool
-	}{{"a", true}, {"b", false}} {
-		next := restart(old, at(time.Minute))
-		observe(next, incarnation(running(group(user, 2, 2, 3)), tc.transition), at(time.Minute))
-		if j := judge(next, at(time.Minute)); j.HasScanned(at(-time.Second)) != tc.want {
-			t.Errorf("incarnation %s: it has looked at a pod from before: %v, want %v", tc.transition, !tc.want, tc.want)
-		}
-	}
-
-	// If the autoscaler writes its status and nothing else changes, the state to publish does not change.
-	quiet := NewTracker(staleAfter, graces.Provision)
-	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
-	before := quiet.Memory(false, at(0))
-	observe(quiet, stamped(running(group(user, 1, 1, 3)), "2"), at(10*time.Second))
-	if diff := cmp.Diff(before, quiet.Memory(false, at(10*time.Second))); diff != "" {
-		t.Errorf("the memory changed with the time alone (-before,+after):\n%s", diff)
 	}
 }

@@ -1,6 +1,7 @@
 package karpenter
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -87,24 +88,26 @@ type LaunchMemory struct {
 // Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use. Each watch event is recorded as it
 // arrives, because a NodeClaim without capacity is created and deleted within a second.
 type Launches struct {
-	mu         sync.Mutex
-	memory     LaunchMemory
-	unlaunched map[types.UID]launching
-	starting   map[types.UID]bool // launched NodeClaims whose Node does not exist yet
-	leaving    map[types.UID]bool // NodeClaims that are being deleted
-	left       time.Time          // when a launched NodeClaim was last seen to be deleted, or a Node to be removed
+	mu     sync.Mutex
+	memory LaunchMemory
+	claims map[types.UID]seenClaim // the NodeClaims that exist
+	left   time.Time               // when a launched NodeClaim was last seen to be deleted, or a Node to be removed
 }
 
-// launching is a NodeClaim that is not launched.
-type launching struct {
-	seen    time.Time // when it was first seen
-	failure string    // the message of its failed launch, if any
+// seenClaim is what the last event of a NodeClaim said.
+type seenClaim struct {
+	seen     time.Time // when it was first seen
+	failure  string    // the message of its failed launch, if any
+	launched bool
+	starting bool // it is launched, and its Node does not exist yet
+	leaving  bool // it is being deleted
 }
+
+// waits reports whether the NodeClaim is not launched, and may still be.
+func (c *seenClaim) waits() bool { return !c.launched && !c.leaving }
 
 // NewLaunches returns launches without a history.
-func NewLaunches() *Launches {
-	return &Launches{unlaunched: map[types.UID]launching{}, starting: map[types.UID]bool{}, leaving: map[types.UID]bool{}}
-}
+func NewLaunches() *Launches { return &Launches{claims: map[types.UID]seenClaim{}} }
 
 // Observe records a NodeClaim, from its JSON, at the time now. It reports whether the NodePool's status must be derived
 // again.
@@ -120,34 +123,31 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 
 // observe records the NodeClaim, and reports whether the NodePool's status must be derived again.
 func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
-	uid := c.Metadata.UID
 	at, launched, failure := c.launch()
-	known, waits := l.unlaunched[uid]
-	if known.seen.IsZero() {
-		known.seen = now
-	}
+	before, known := l.claims[c.Metadata.UID]
+	leaving := c.Metadata.DeletionTimestamp != nil
+	k := seenClaim{seen: cmp.Or(before.seen, now), failure: failure, launched: launched, leaving: leaving,
+		starting: launched && !leaving && !meta.IsStatusConditionTrue(c.Status.Conditions, conditionRegistered)}
 	switch {
 	case launched:
-		l.left = l.lastLeftAt(now)
-		delete(l.unlaunched, uid)
-		changed = l.succeed(at, now) || waits
-		if delete(l.starting, uid); c.Metadata.DeletionTimestamp == nil && !meta.IsStatusConditionTrue(c.Status.Conditions, conditionRegistered) {
-			l.starting[uid] = true
+		l.left, changed = l.lastLeftAt(now), known && before.waits()
+		l.claims[c.Metadata.UID] = k
+		if !leaving || known && !before.leaving { // else, the launch of one that goes would end the failures of others
+			changed = l.succeed(at, now) || changed
 		}
-		return l.leave(c, now) || changed
-	case l.leaving[uid]:
-		return false
-	case c.Metadata.DeletionTimestamp != nil:
-		l.leaving[uid] = true
-		l.giveUp(c, failure, now)
-		return true
-	}
-	l.unlaunched[uid] = launching{seen: known.seen, failure: failure}
-	if failure != "" && failure != known.failure {
+		if leaving && !before.leaving { // Karpenter no longer counts it
+			l.left, changed = now, true
+		}
+	case before.leaving:
+	case leaving:
+		l.fail(cmp.Or(failure, c.says("deleted before it was launched")), now)
+		changed = true
+	case failure != "" && failure != before.failure:
 		l.fail(failure, now)
-		return true
+		changed = true
 	}
-	return false
+	l.claims[c.Metadata.UID] = k
+	return changed
 }
 
 // Gone records that a NodeClaim is gone at the time now. object is its last known JSON. Gone reports whether the
@@ -160,26 +160,9 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, launched, _ := c.launch(); launched {
-		changed = l.leave(c, now) // its launch does not end the failures of other NodeClaims
-	} else {
-		changed = l.observe(c, now)
-	}
-	delete(l.unlaunched, c.Metadata.UID)
-	delete(l.starting, c.Metadata.UID)
-	delete(l.leaving, c.Metadata.UID)
+	changed = l.observe(c, now)
+	delete(l.claims, c.Metadata.UID)
 	return changed, nil
-}
-
-// leave checks whether a launched NodeClaim is being deleted, and records its deletion once. Karpenter no longer counts
-// a NodeClaim that is being deleted. leave reports whether it recorded the deletion.
-func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
-	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
-		return false
-	}
-	l.leaving[c.Metadata.UID] = true
-	l.left = now
-	return true
 }
 
 // succeed records the launch of a NodeClaim. at is the time of the launch by Karpenter's clock. If the launch of
@@ -191,21 +174,12 @@ func (l *Launches) succeed(at, now time.Time) bool {
 	}
 	failing := !l.memory.Failing.IsZero()
 	l.memory = LaunchMemory{Launched: at}
-	for _, c := range l.unlaunched {
-		if c.failure != "" {
+	for _, c := range l.claims {
+		if c.waits() && c.failure != "" {
 			l.memory.Failing, l.memory.Failed, l.memory.Message = now, now, c.failure
 		}
 	}
 	return failing
-}
-
-// giveUp records the deletion of a NodeClaim that was not launched.
-func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
-	if failure == "" {
-		failure = c.says("deleted before it was launched")
-	}
-	l.fail(failure, now)
-	delete(l.unlaunched, c.Metadata.UID)
 }
 
 // fail records a failed launch.
@@ -220,8 +194,8 @@ func (l *Launches) fail(message string, now time.Time) {
 // NodeClaim with a failed launch exists, and for rememberFailure after the last failure. until is when launches stop
 // counting as failing without an event; zero if never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
-	for _, c := range l.unlaunched {
-		if c.failure != "" {
+	for _, c := range l.claims {
+		if c.waits() && c.failure != "" {
 			return l.memory.Failing, time.Time{}
 		}
 	}
@@ -247,8 +221,14 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 func (l *Launches) coming(counted int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.unlaunched) > 0 {
-		return int64(len(l.starting))
+	starting, waits := int64(0), false
+	for _, c := range l.claims {
+		if waits = waits || c.waits(); c.starting {
+			starting++
+		}
+	}
+	if waits {
+		return starting
 	}
 	return counted
 }
@@ -274,8 +254,8 @@ func (l *Launches) nodeLeft(now time.Time) {
 // lastLeftAt returns when a NodeClaim or Node last left. It returns the time now if Karpenter has had no time to write
 // the status since then, because a NodeClaim is not launched.
 func (l *Launches) lastLeftAt(now time.Time) time.Time {
-	for _, c := range l.unlaunched {
-		if c.failure == "" && now.Before(c.seen.Add(launchTimeout)) && !l.left.IsZero() && c.seen.Before(l.left.Add(behind)) {
+	for _, c := range l.claims {
+		if c.waits() && c.failure == "" && now.Before(c.seen.Add(launchTimeout)) && !l.left.IsZero() && c.seen.Before(l.left.Add(behind)) {
 			return now
 		}
 	}

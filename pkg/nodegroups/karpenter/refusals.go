@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const (
@@ -30,13 +32,8 @@ func SimulationOf(e *corev1.Event) Simulation {
 	if e.InvolvedObject.Kind != "Pod" || e.Source.Component != Component && e.ReportingController != Component || e.Reason != "Nominated" && e.Reason != "FailedScheduling" {
 		return Simulation{}
 	}
-	s := Simulation{Pod: e.InvolvedObject.UID, Failed: e.Reason == "FailedScheduling"}
-	for _, t := range []time.Time{e.CreationTimestamp.Time, e.EventTime.Time, e.LastTimestamp.Time} {
-		if t.After(s.At) {
-			s.At = t
-		}
-	}
-	return s
+	at := nodegroups.Latest(e.CreationTimestamp.Time, e.EventTime.Time, e.LastTimestamp.Time)
+	return Simulation{Pod: e.InvolvedObject.UID, At: at, Failed: e.Reason == "FailedScheduling"}
 }
 
 // RefusedAt returns when Karpenter found that it cannot place the pod; zero if it did not, or if it found a node for

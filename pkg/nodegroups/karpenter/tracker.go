@@ -1,6 +1,7 @@
 package karpenter
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,8 +69,6 @@ type Tracker struct {
 	memory     Memory
 }
 
-var _ nodegroups.Source = &Tracker{}
-
 // NewTracker returns a tracker that has not seen the NodePool yet.
 func NewTracker(graces pool.Graces, launches *Launches) *Tracker {
 	return &Tracker{graces: graces, launches: launches, problem: ReasonMissing}
@@ -87,9 +86,7 @@ func (t *Tracker) Memory() Memory {
 
 // Restore sets the tracker's state to a state that another tracker of the NodePool published. now is the current time.
 func (t *Tracker) Restore(m Memory, now time.Time) {
-	if m.Progress.IsZero() {
-		m.Progress = now
-	}
+	m.Progress = cmp.Or(m.Progress, now)
 	t.memory = m
 	t.launches.Restore(m.Launches)
 }
@@ -118,9 +115,7 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	case n.unused().Code != "":
 		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
 	case t.dead(now):
-		if !t.renewed.IsZero() {
-			t.memory.Renewed = t.renewed
-		}
+		t.memory.Renewed = cmp.Or(t.renewed, t.memory.Renewed)
 		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, t.memory.Renewed)
 	default:
 		t.memory.Renewed = time.Time{}
@@ -208,10 +203,7 @@ func (t *Tracker) ForgetLease() { t.renewed, t.memory.Renewed = time.Time{}, tim
 // dead reports whether Karpenter has not renewed its Lease for too long. A new leader that has not seen a renewal goes
 // by what the last leader published.
 func (t *Tracker) dead(now time.Time) bool {
-	renewed := t.renewed
-	if renewed.IsZero() {
-		renewed = t.memory.Renewed
-	}
+	renewed := cmp.Or(t.renewed, t.memory.Renewed)
 	return !renewed.IsZero() && now.Sub(renewed) >= t.staleAfter
 }
 

@@ -25,8 +25,6 @@ type MaxNodes struct {
 	MinWait time.Duration
 }
 
-var _ nodegroups.Source = MaxNodes{}
-
 // Status implements nodegroups.Source.
 func (m MaxNodes) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
 	most, detail := int(m.Nodes), fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
@@ -40,8 +38,6 @@ func (m MaxNodes) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceSta
 
 // Fixed is the source of a pool that never grows.
 type Fixed struct{}
-
-var _ nodegroups.Source = Fixed{}
 
 // Status implements nodegroups.Source.
 func (Fixed) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {

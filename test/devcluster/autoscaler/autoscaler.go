@@ -32,8 +32,6 @@ type Options struct {
 	// duration, up to MaxBackoff. When BackoffReset has passed since the last failure, the duration is InitialBackoff
 	// again.
 	InitialBackoff, MaxBackoff, BackoffReset time.Duration
-	// ForgetOnSuccess ends a group's backoff when a scale-up of the group completes, as older autoscalers did.
-	ForgetOnSuccess bool
 	// MaxNodeProvisionTime is how long a VM may take to register. After that, the autoscaler deletes the VM.
 	MaxNodeProvisionTime time.Duration
 	// MaxNodeStartupTime is a limit for the age of Nodes that are not ready. A younger Node counts as not started, an
@@ -104,8 +102,6 @@ type Instance struct {
 	Name string
 	// Deleting is set while the cloud deletes the VM. It will not register any more.
 	Deleting bool
-	// Gone is set if the VM no longer exists, but its Node still exists.
-	Gone bool
 	// ErrorCode and ErrorMessage are the reason why the VM could not be created.
 	ErrorCode, ErrorMessage string
 }
@@ -159,10 +155,9 @@ type Failure struct {
 	Group, Message string
 }
 
-// Removal is a VM to remove. Drain is set if the VM has pods.
+// Removal is a VM to remove.
 type Removal struct {
 	Group, Node string
-	Drain       bool
 }
 
 // Autoscaler is the state that an autoscaler keeps between loops. A restarted autoscaler has lost it.

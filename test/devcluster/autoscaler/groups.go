@@ -21,9 +21,9 @@ type group struct {
 
 // readiness counts nodes as the status does. Source: clusterstate.go, Readiness.
 type readiness struct {
-	registered, ready, unready, notStarted, beingDeleted int
-	unregistered, longUnregistered                       int
-	waiting                                              []string // the VMs that longUnregistered counts
+	registered, ready, unready, notStarted int
+	unregistered, longUnregistered         int
+	waiting                                []string // the VMs that longUnregistered counts
 }
 
 func (r *readiness) empty() bool { return r.registered+r.unregistered+r.longUnregistered == 0 }
@@ -66,14 +66,14 @@ func (l *loop) count() {
 		exists[node.Name] = true
 		if g := owner[node.Name]; g != nil {
 			g.nodes = append(g.nodes, node)
-			l.countNode(&g.readiness, node, instance[node.Name].Gone)
+			l.countNode(&g.readiness, node)
 		}
-		l.countNode(&l.total, node, instance[node.Name].Gone)
+		l.countNode(&l.total, node)
 	}
 	seen := map[string]time.Time{}
 	for _, g := range l.groups {
 		for _, i := range g.Instances {
-			if !exists[i.Name] && !i.Deleting && !i.Gone && i.ErrorCode == "" {
+			if !exists[i.Name] && !i.Deleting && i.ErrorCode == "" {
 				seen[i.Name] = l.countUnregistered(g, i.Name)
 			}
 		}
@@ -81,15 +81,13 @@ func (l *loop) count() {
 	l.unregistered = seen
 	maps.DeleteFunc(l.removing, func(name string, _ bool) bool { // the cloud has accepted its deletion
 		i, ok := instance[name]
-		return !ok || i.Deleting || i.Gone
+		return !ok || i.Deleting
 	})
 }
 
-func (l *loop) countNode(r *readiness, node *corev1.Node, gone bool) {
+func (l *loop) countNode(r *readiness, node *corev1.Node) {
 	r.registered++
 	switch {
-	case gone:
-		r.beingDeleted++
 	case started(node):
 		r.ready++
 	case node.CreationTimestamp.Add(l.options.MaxNodeStartupTime).After(l.now):
@@ -140,9 +138,6 @@ func (l *loop) updateRequests() {
 		case !ok:
 		case !l.missing(g):
 			delete(l.requests, g.Name)
-			if l.options.ForgetOnSuccess {
-				delete(l.backoffs, g.Name)
-			}
 		case r.expected.Before(l.now):
 			delete(l.requests, g.Name)
 			l.backOff(g.Name, "timeout", fmt.Sprintf("Scale-up timed out for node group %s after %v", g.Name, l.now.Sub(r.at)))

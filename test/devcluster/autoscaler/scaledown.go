@@ -144,7 +144,7 @@ func (r *removal) consider(g *group, node *corev1.Node, drain bool) error {
 	r.leaving = append(r.leaving, node.Name)
 	r.removing[node.Name] = drain
 	delete(r.unneeded, node.Name)
-	r.result.Remove = append(r.result.Remove, Removal{Group: g.Name, Node: node.Name, Drain: drain})
+	r.result.Remove = append(r.result.Remove, Removal{Group: g.Name, Node: node.Name})
 	return nil
 }
 

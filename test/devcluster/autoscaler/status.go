@@ -207,7 +207,7 @@ func (r *readiness) counts(minor int) NodeCounts {
 	}
 	return NodeCounts{
 		Registered: Registered{
-			Total: r.registered, Ready: r.ready, NotStarted: r.notStarted, Suspended: suspended, BeingDeleted: r.beingDeleted, Unready: Unready{Total: r.unready},
+			Total: r.registered, Ready: r.ready, NotStarted: r.notStarted, Suspended: suspended, Unready: Unready{Total: r.unready},
 		},
 		LongUnregistered: r.longUnregistered, Unregistered: r.unregistered,
 	}

@@ -99,21 +99,6 @@ func (g *Group) at(now time.Time) Group {
 	return is
 }
 
-// Billed returns for how long Azure has billed the group by the time now. Azure bills a group from its creation until
-// it ends or is deleted.
-func (g *Group) Billed(now time.Time) time.Duration {
-	until := now
-	for _, end := range []time.Time{g.Ended, g.Deleted} {
-		if !end.IsZero() && end.Before(until) {
-			until = end
-		}
-	}
-	return until.Sub(g.Made)
-}
-
-// Ran reports whether the group runs or has run.
-func (g *Group) Ran() bool { return g.State != Pending }
-
 // Orphans returns the groups that run and are billed although their pod does not exist or is not in the phase Running.
 func Orphans(groups []Group, pods []corev1.Pod) []Group {
 	running := map[types.UID]bool{}

@@ -66,7 +66,7 @@ autoscaler, and, each with the rights that it ships with, the scheduler and its 
 			return p.up(cmd.Context())
 		},
 	}
-	command.Flags().StringVar(&poolsFile, "pools", "", "YAML file with a list of pools ({name, mode, nodes, min, max, cpu, memory, labels, taints, priority, bootDelay, startupTaint, startupFor, linger})")
+	command.Flags().StringVar(&poolsFile, "pools", "", "YAML file with a list of pools ({name, mode, nodes, min, max, cpu, memory, labels, taints, priority, bootDelay, startupTaint, startupFor})")
 	command.Flags().DurationVar(&autoscaler.Interval, "autoscaler-interval", time.Second, "time between two loops of the simulated cluster autoscaler")
 	command.Flags().DurationVar(&autoscaler.UnneededTime, "unneeded-time", 30*time.Second, "how long a VM is unneeded before it is removed; 0 keeps all")
 	command.Flags().BoolVar(&p.scheduler, "scheduler", true, "run the scheduler and its controller; false: none, to run one's own")

@@ -38,8 +38,6 @@ type Options struct {
 	Name string
 	// Labels are added to those of AKS's add-on. Virtual nodes v2 have the label virtualization=virtualnode2.
 	Labels map[string]string
-	// Azure is the region that the pods run in; the default is a new region.
-	Azure *azure.Region
 	// PollInterval is the interval at which the connector polls its pods' groups; the default is DefaultPollInterval.
 	PollInterval time.Duration
 	// LeaseDuration is the duration of the Node's lease, in whole seconds; the default is 40 s. The connector renews
@@ -52,6 +50,8 @@ type Node struct {
 	client  kubernetes.Interface
 	options Options
 
+	azure *azure.Region
+
 	mu   sync.Mutex
 	stop func() // nil while the connector does not run
 }
@@ -61,16 +61,13 @@ func New(client kubernetes.Interface, options Options) *Node {
 	if options.Name == "" {
 		options.Name = Name
 	}
-	if options.Azure == nil {
-		options.Azure = azure.NewRegion()
-	}
 	if options.PollInterval == 0 {
 		options.PollInterval = DefaultPollInterval
 	}
 	if options.LeaseDuration == 0 {
 		options.LeaseDuration = 40 * time.Second
 	}
-	return &Node{client: client, options: options}
+	return &Node{client: client, options: options, azure: azure.NewRegion()}
 }
 
 // Name returns the name of the Node.
@@ -78,7 +75,7 @@ func (n *Node) Name() string { return n.options.Name }
 
 // Azure returns the region that the pods run in. Tests may change the region's settings at any time. The region runs on
 // while the connector is stopped.
-func (n *Node) Azure() *azure.Region { return n.options.Azure }
+func (n *Node) Azure() *azure.Region { return n.azure }
 
 // Start starts the connector, and returns when the connector serves the Node and its pods. If the Node does not exist,
 // the connector creates it. The connector runs until Stop is called or the context ends.

@@ -12,9 +12,10 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Register adds PoolPriorityArgs to the scheduler's scheme. The scheduler then decodes the arguments strictly, sets
-// their defaults, and writes them with --write-config-to. Register must run before the scheduler reads a configuration.
-// Otherwise, the plugin gets its arguments as undecoded bytes.
+// Register adds PoolPriorityArgs to the scheduler's scheme. The scheduler then decodes the arguments strictly, completes
+// the configuration (configv1.Complete), sets the arguments' defaults, and writes the result with --write-config-to.
+// Register must run before the scheduler reads a configuration. Otherwise, the plugin gets its arguments as undecoded
+// bytes.
 func Register() {
 	// The first scheme decodes files, and the second converts plugin arguments between versions. PoolPriorityArgs is
 	// both the v1 version and the internal version.
@@ -26,4 +27,9 @@ func Register() {
 			configv1.SetDefaults_PoolPriorityArgs(obj.(*configv1.PoolPriorityArgs))
 		})
 	}
+	schedscheme.Scheme.AddTypeDefaultingFunc(&schedconfigv1.KubeSchedulerConfiguration{}, func(obj any) {
+		config := obj.(*schedconfigv1.KubeSchedulerConfiguration)
+		configv1.Complete(config)
+		schedconversion.SetObjectDefaults_KubeSchedulerConfiguration(config)
+	})
 }

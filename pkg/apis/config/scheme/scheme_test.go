@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -165,11 +166,81 @@ func agree(t *testing.T, name string, data []byte) error {
 func TestRoundTrip(t *testing.T) {
 	found := must.Get(decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")))(t)
 	info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
-	out := must.Get(runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["default-scheduler"]))(t)
+	out := must.Get(runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["pool-priority-scheduler"]))(t)
 	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "clusterAutoscaler: {}", "unknownGrace: 15m0s"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not in what is written out:\n%s", want, out)
 		}
+	}
+}
+
+// whole reads a configuration as the scheduler does.
+func whole(t *testing.T, data []byte) *schedconfig.KubeSchedulerConfiguration {
+	t.Helper()
+	obj, _, err := schedscheme.Codecs.UniversalDecoder().Decode(data, nil, nil)
+	must.NoError(t, err)
+	return obj.(*schedconfig.KubeSchedulerConfiguration)
+}
+
+// TestShortForm: a short configuration is the same as its long form, and as what the scheduler writes with
+// --write-config-to.
+func TestShortForm(t *testing.T) {
+	short, long := must.ReadFile(t, "../../../../manifests/overlays/aks/config.yaml"), must.ReadFile(t, "testdata/aks-long.yaml")
+	if diff := cmp.Diff(whole(t, long), whole(t, short)); diff != "" {
+		t.Errorf("(-long,+short):\n%s", diff)
+	}
+	minimal := strings.NewReplacer("leaderElection: {resourceName: pool-priority-scheduler}\n", "", "- schedulerName: pool-priority-scheduler\n  pluginConfig:", "- pluginConfig:").Replace(string(short))
+	want := whole(t, short)
+	want.LeaderElection.ResourceName = "kube-scheduler" // the command sets it
+	if diff := cmp.Diff(want, whole(t, []byte(minimal))); diff != "" || minimal == string(short) {
+		t.Errorf("without names (-named,+got):\n%s", diff)
+	}
+	files := must.Get(filepath.Glob("../../../../manifests/examples/*.yaml"))(t)
+	for _, file := range append(files, "../../../../manifests/overlays/karpenter/config.yaml") {
+		config := whole(t, must.ReadFile(t, file))
+		info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
+		out := must.Get(runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), config))(t)
+		if diff := cmp.Diff(config, whole(t, out), cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+			t.Errorf("%s (-read,+written and read):\n%s", file, diff)
+		}
+	}
+}
+
+// TestOthersStay: the plugin is put beside other plugins, and values in the file hold.
+func TestOthersStay(t *testing.T) {
+	config := whole(t, []byte(`
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 5s}
+clientConnection: {qps: 50}
+enableProfiling: true
+profiles:
+- schedulerName: mine
+  plugins:
+    multiPoint: {enabled: [{name: Coscheduling}, {name: NodeDeclaredFeatures}]}
+    filter: {enabled: [{name: A}], disabled: [{name: B}]}
+    bind: {disabled: [{name: "*"}]}
+  pluginConfig: [{name: PoolPriority, args: {pools: []}}]
+- schedulerName: default-scheduler
+`))
+	if e := config.LeaderElection; e.LeaseDuration.Duration != time.Minute || config.ClientConnection.QPS != 50 || config.ClientConnection.Burst != 100 || !config.EnableProfiling {
+		t.Errorf("values of the file do not hold: %+v, %+v, %v", e, config.ClientConnection, config.EnableProfiling)
+	}
+	enabled := func(set schedconfig.PluginSet) (names []string) {
+		for _, p := range set.Enabled {
+			names = append(names, p.Name)
+		}
+		return names
+	}
+	p := config.Profiles[0].Plugins
+	if all := enabled(p.MultiPoint); !slices.Equal(all[len(all)-3:], []string{"Coscheduling", "NodeDeclaredFeatures", "PoolPriority"}) {
+		t.Errorf("under multiPoint are %v", all)
+	}
+	if got := enabled(p.Filter); !slices.Equal(got, []string{"PoolPriority", "A"}) || len(p.Filter.Disabled) != 2 || len(p.Bind.Disabled) != 1 {
+		t.Errorf("filters %v, disabled %v; bind %v", got, p.Filter.Disabled, p.Bind.Disabled)
+	}
+	if other := config.Profiles[1].Plugins; slices.Contains(enabled(other.MultiPoint), "PoolPriority") || len(other.Bind.Disabled) > 0 {
+		t.Errorf("another profile has changed: %+v", other)
 	}
 }
 

@@ -51,6 +51,7 @@ pools:
     maxPods: 10
     limits: {cpu: "100", memory: 400Gi}
     perNamespace: {pods: 5, cpu: 500m}
+    creates: {perHour: 9}
     namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a, b]}]}
     platform: Other
     largest: {cpu: "4", memory: 16Gi}
@@ -76,6 +77,9 @@ tenants: true
 	}
 	if budget := told.Budget(); told.Platform != PlatformOther || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
 		t.Errorf("burst pool: %+v with a budget of %+v", told, budget)
+	}
+	if c, d := silent.Creates, told.Creates; *c.Per5Minutes != 100 || *c.PerHour != 300 || d.Per5Minutes != nil || *d.PerHour != 9 {
+		t.Errorf("creates: %+v and %+v", c, d)
 	}
 	if of := told.PerNamespace; silent.PerNamespace != nil || of.Pods != 5 || of.CPU.MilliValue() != 500 || of.Memory != nil {
 		t.Errorf("budgets of namespaces: %+v and %+v", silent.PerNamespace, of)
@@ -105,7 +109,7 @@ func TestLoad(t *testing.T) {
 	)
 	for _, tc := range []struct{ name, file, scheduler, want string }{
 		{name: "one of two profiles", file: head + "profiles: [{schedulerName: a}, {schedulerName: b, " + args + "}]", scheduler: "b"},
-		{name: "a single profile without a name", file: head + "profiles: [{" + args + "}]", scheduler: "default-scheduler"},
+		{name: "a single profile without a name", file: head + "profiles: [{" + args + "}]", scheduler: "pool-priority-scheduler"},
 		{name: "arguments that say what they are", file: head + "profiles: [{schedulerName: a, " + typed + "}]", scheduler: "a"},
 		{name: "arguments of plugins that are not known here", scheduler: "a",
 			file: head + "profiles: [{schedulerName: a, " + strings.TrimSuffix(args, "]") + ", {name: Coscheduling, args: {permitWaitingTimeSeconds: 10}}]}]"},

@@ -25,6 +25,9 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 		if burst := args.Pools[i].Burst; burst != nil {
 			burst.Platform = cmp.Or(burst.Platform, PlatformACI)
 			burst.WhileGrowing = cmp.Or(burst.WhileGrowing, Hold)
+			if c := &burst.Creates; burst.Platform == PlatformACI {
+				c.Per5Minutes, c.PerHour = cmp.Or(c.Per5Minutes, ptr.To[int32](100)), cmp.Or(c.PerHour, ptr.To[int32](300))
+			}
 			burst.AddTolerations = cmp.Or(burst.AddTolerations, ptr.To(true))
 			setDuration(&burst.StartWithin, 15*time.Minute)
 			burst.MakeRoom.BelowPriority = cmp.Or(burst.MakeRoom.BelowPriority, ptr.To[int32](0))

@@ -84,8 +84,8 @@ func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 // Decode reads a KubeSchedulerConfiguration without the scheduler's own packages. Like the scheduler's decoder, it
 // rejects unknown and duplicate fields, also in the arguments of Kubernetes' own plugins and of PoolPriority. For an
 // empty configuration it returns ErrEmpty. Decode sets the defaults of PoolPriority's arguments in every profile. If a
-// profile enables the plugin without arguments, Decode adds arguments. If there is only one profile, Decode sets the
-// default of its schedulerName. It sets no other defaults.
+// profile enables the plugin without arguments, Decode adds arguments. It calls Complete. If there is only one profile,
+// Decode sets the default of its schedulerName. It sets no other defaults.
 func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, ErrEmpty
@@ -98,6 +98,7 @@ func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	if !ok {
 		return nil, fmt.Errorf("the configuration is a %T, not a KubeSchedulerConfiguration", obj)
 	}
+	Complete(config)
 	if len(config.Profiles) == 1 && config.Profiles[0].SchedulerName == nil {
 		config.Profiles[0].SchedulerName = ptr.To(corev1.DefaultSchedulerName)
 	}

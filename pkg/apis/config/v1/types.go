@@ -232,6 +232,10 @@ type Burst struct {
 	// `tenants`, the default is half of `limits`, but not less than what one pod may request.
 	PerNamespace *BurstLimits `json:"perNamespace,omitempty"`
 
+	// Creates bounds how many pods are bound to the pool's nodes in a time, so that the provider does not answer 429. With
+	// `tenants`, a namespace may use half. `platform: Other` has no defaults. 0 means no limit.
+	Creates BurstCreates `json:"creates,omitzero"`
+
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. By default, pods of all
 	// namespaces may burst, or with `tenants`, pods of labelled namespaces.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
@@ -321,6 +325,16 @@ type BurstLimits struct {
 	// Memory is the most memory that the provider may bill for all pods' requests. On Azure Container Instances, a
 	// container without a request counts as 1.5 GB.
 	Memory *resource.Quantity `json:"memory,omitempty"`
+}
+
+// BurstCreates bounds how many pods a burst pool gets in a time. Pods of all schedulers count. The defaults for Azure
+// Container Instances are what Azure allows by default (docs/aci.md).
+type BurstCreates struct {
+	// Per5Minutes is the most pods in any 5 minutes.
+	Per5Minutes *int32 `json:"per5Minutes,omitempty"`
+
+	// PerHour is the most pods in any hour.
+	PerHour *int32 `json:"perHour,omitempty"`
 }
 
 // Budget returns the pool's limits, with the number of pods from either Limits or MaxPods.

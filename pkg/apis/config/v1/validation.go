@@ -20,6 +20,9 @@ import (
 // minStaleAfter is three times the interval at which the cluster autoscaler writes its status (10 s).
 const minStaleAfter = 30 * time.Second
 
+// maxCreates bounds what is published of a burst pool's creates.
+const maxCreates = 1000
+
 // Validate returns all errors in args. Each error has the path of the wrong field and says how to correct the field.
 // The arguments must be defaulted.
 func Validate(args *PoolPriorityArgs) field.ErrorList {
@@ -198,6 +201,12 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	errs = append(errs, validateLimits(burst.PerNamespace, p, "perNamespace")...)
 	errs = when(errs, burst.MaxPods != 0 && burst.Limits != nil && burst.Limits.Pods != 0,
 		field.Forbidden(p.Child("limits", "pods"), "maxPods sets the same limit; remove one of the two"))
+	for _, c := range []struct {
+		name string
+		most *int32
+	}{{"per5Minutes", burst.Creates.Per5Minutes}, {"perHour", burst.Creates.PerHour}} {
+		errs = when(errs, ptr.Deref(c.most, 0) < 0 || ptr.Deref(c.most, 0) > maxCreates, field.Invalid(p.Child("creates", c.name), ptr.Deref(c.most, 0), fmt.Sprintf("must be from 0 (no limit) to %d", maxCreates)))
+	}
 	if burst.NamespaceSelector != nil {
 		errs = append(errs, validateSelector(burst.NamespaceSelector, p.Child("namespaceSelector"),
 			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; to allow all namespaces, remove it")...)

@@ -55,28 +55,6 @@ func TestStatusIsOfTheLoopsStart(t *testing.T) {
 	}
 }
 
-// TestVMsThatNeverCome: after the provision time, the VM is deleted, its group goes into backoff, and the next group is
-// grown.
-func TestVMsThatNeverCome(t *testing.T) {
-	c := two(fault(Fault{NeverRegisters: true}))
-	c.AddPod(pod("a", "1500m"))
-	c.Run(14 * time.Minute)
-	if orders := c.Orders(); len(orders) != 1 || c.Target("first") != 1 {
-		t.Fatalf("orders %v", orders)
-	}
-	c.Run(3 * time.Minute)
-	orders := c.Orders()
-	if len(orders) != 2 || orders[1].Group != "second" || c.Target("first") != 0 {
-		t.Fatalf("orders %v, the first group's target is %d", orders, c.Target("first"))
-	}
-	if wait := orders[1].At.Sub(orders[0].At); wait < 15*time.Minute || wait > 16*time.Minute {
-		t.Errorf("the second group was turned to after %v", wait)
-	}
-	if up := c.LastWrite().Status.Of("first").ScaleUp; up.Status != "Backoff" || up.BackoffInfo.ErrorCode != "timeout" {
-		t.Errorf("%+v", up)
-	}
-}
-
 // TestTargetWithoutVMs: a stockout raises the target, and no VM is created. After the provision time, the target of a
 // group with a node is lowered. The target of a group without nodes never is.
 func TestTargetWithoutVMs(t *testing.T) {
