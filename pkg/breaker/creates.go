@@ -30,12 +30,13 @@ func (c Creates) Last(n int, namespace string) time.Time {
 	return time.Time{}
 }
 
-// With returns a copy with those of placed that it lacks, the namespaces of pods by UID, as created now.
-func (c Creates) With(placed map[types.UID]string, now time.Time) Creates {
-	for i := range c {
-		delete(placed, c[i].UID)
+// Creates returns the last creates, as a new list, and those of placed that it lacks, the namespaces of pods by UID, as
+// created now.
+func (b *Breaker) Creates(placed map[types.UID]string, now time.Time) Creates {
+	for i := range b.creates {
+		delete(placed, b.creates[i].UID)
 	}
-	c = slices.Clone(c)
+	c := slices.Clone(b.creates)
 	for uid, namespace := range placed {
 		c = append(c, Create{uid, namespace, now})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
@@ -191,7 +192,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 }
 
 func limitsOf(p *pool.Pool) corev1.ResourceList {
-	budget, limits := p.Burst.Budget(), corev1.ResourceList{}
+	budget, limits := ptr.Deref(p.Burst.Limits, configv1.BurstLimits{}), corev1.ResourceList{}
 	for name, limit := range map[corev1.ResourceName]*resource.Quantity{
 		corev1.ResourcePods: resource.NewQuantity(int64(budget.Pods), resource.DecimalSI), corev1.ResourceCPU: budget.CPU, corev1.ResourceMemory: budget.Memory,
 	} {

@@ -58,8 +58,6 @@ func TestBurstLimits(t *testing.T) {
 		{"none", configv1.Burst{}, aci.Use{Pods: 1000, MilliCPU: 1e9, Memory: 1e18}, asking("1", "1G"), nil, ""},
 		{"a pod is left", limits(20, "", ""), aci.Use{Pods: 19, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, ""},
 		{"no pod is left", limits(20, "", ""), aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
-		{"no pod is left, by the short form", configv1.Burst{MaxPods: 20}, aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
-		{"the short form beside other limits", configv1.Burst{MaxPods: 20, Limits: limits(0, "100", "").Limits}, aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
 		{"the CPU fits exactly", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99000, Memory: 0}, asking("1", "1G"), nil, ""},
 		{"the CPU does not fit", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("1", "1G"), nil, "99.5 of 100 CPUs, the pod needs 1"},
 		{"a small pod fits where a large one does not", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("250m", "1G"), nil, ""},

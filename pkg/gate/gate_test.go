@@ -426,7 +426,7 @@ func TestWaitLimitAndHoldLimit(t *testing.T) {
 	const minute = time.Minute
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(2 * time.Hour), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
-		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: minute}}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10}, WaitLimit: metav1.Duration{Duration: minute}}},
 	}})
 	must.NoError(t, err)
 	r := &Rule{Pools: pools, UnknownGrace: 2 * time.Hour, StaleAfter: lasting, HoldLimit: time.Hour}

@@ -60,7 +60,7 @@ func TestOverride(t *testing.T) {
 			pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 				{Name: "user", NodeSelector: matching("mode", "user")},
 				{Name: "system", NodeSelector: matching("mode", "system")},
-				{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 3, WaitLimit: metav1.Duration{Duration: time.Second}}},
+				{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 3}, WaitLimit: metav1.Duration{Duration: time.Second}}},
 			}})
 			must.NoError(t, err)
 			r := Rule{Pools: pools, HoldLimit: time.Minute, Override: tc.override}

@@ -23,7 +23,7 @@ func twoBurstPools(t *testing.T) *Rule {
 	t.Helper()
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
 		{Name: "vm", NodeSelector: matching("mode", "user")},
-		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{WaitLimit: metav1.Duration{Duration: time.Minute}, MaxPods: 1}},
+		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{WaitLimit: metav1.Duration{Duration: time.Minute}, Limits: &configv1.BurstLimits{Pods: 1}}},
 		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
 	}})
 	must.NoError(t, err)

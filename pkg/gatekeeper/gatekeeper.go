@@ -246,7 +246,7 @@ func (g *Gatekeeper) uses() (uses []aci.Use, byNamespace []map[string]aci.Use, c
 	uses, byNamespace = g.usage.Uses(g.config.Pools, byPool)
 	creates = make([]breaker.Creates, len(uses))
 	for i := range g.config.Pools.Burst() {
-		creates[i] = slices.Clone(g.view.Load().Pools[i].Provider.Creates)
+		creates[i] = g.providers.Creates(i, nil, g.config.Clock.Now())
 	}
 	return uses, byNamespace, creates
 }
@@ -276,7 +276,7 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 		request.Share = func(i int) aci.Use { return snapshot.Share(i, pod.Namespace) }
 	}
 	if snapshot.NotStarted != nil {
-		g.countNotStarted(&request, snapshot.NotStarted, view, now)
+		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
 	batch, alone := g.held.Tried(pod.UID, now)
 	if alone {
@@ -289,10 +289,9 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	return rule.Decide(request, view, now)
 }
 
-// countNotStarted sets the request's functions Tests, Creates and Pacing. Tests and Pacing count the bound pods that the
-// informer has delivered, and Creates those in the view. They also count the pods that notStarted (Snapshot.NotStarted)
-// visits, such as assumed pods.
-func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), view *nodegroups.View, now time.Time) {
+// countNotStarted sets the request's functions Tests, Creates and Pacing. They count the bound pods that the informer has
+// delivered, and those that notStarted (Snapshot.NotStarted) visits, such as assumed pods.
+func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) map[types.UID]string {
 		namespaces := map[types.UID]string{}
 		notStarted(i, func(pod *v1.Pod) {
@@ -310,7 +309,7 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 		return g.providers.Tests(i, scope, placed(i, selects), now)
 	}
 	request.Creates = func(i int) breaker.Creates {
-		return view.Pools[i].Provider.Creates.With(placed(i, func(*v1.Pod) bool { return true }), now)
+		return g.providers.Creates(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
 	request.Pacing = func(i int) *breaker.Pacing {

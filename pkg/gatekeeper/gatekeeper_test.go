@@ -21,6 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -317,6 +318,30 @@ func TestStarting(t *testing.T) {
 	w.Assume(view)
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {
 		t.Errorf("with full pools: %+v", v)
+	}
+}
+
+// TestCreatesBeforeTheView: a pod counts in the burst pool's rate before the next view has it, although it has ended.
+func TestCreatesBeforeTheView(t *testing.T) {
+	w := newWorldOf(t, fake.NewClientset(), func(args *configv1.PoolPriorityArgs) {
+		args.Pools[2].Burst.Creates = configv1.BurstCreates{Per5Minutes: ptr.To[int32](1)}
+	}, nil)
+	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
+	for i := range 2 {
+		view.Pools[i].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}}
+	}
+	w.Assume(view)
+	w.providers.Follow([][]*v1.Node{2: {{ObjectMeta: metav1.ObjectMeta{Name: "virtual-node"}}}})
+	first := pod("first")
+	first.Spec.NodeName = "virtual-node"
+	w.providers.See(withCondition(first, v1.ConditionTrue, "", w.clock.Now()))
+	w.providers.Gone(first.UID)
+	none := Snapshot{Burst: make([]aci.Use, 3), NotStarted: func(int, func(*v1.Pod)) {}}
+	if v := w.Decide(pod("second"), none, gate.Wait{}).Burst[2]; v.Reason.Code != gate.ReasonCreateRate.Code {
+		t.Errorf("after a create that the view lacks: %+v", v)
+	}
+	if _, _, creates := w.uses(); len(creates[2]) != 1 {
+		t.Errorf("for batches, the creates are %v", creates[2])
 	}
 }
 

@@ -68,7 +68,7 @@ func (w *world) are(want map[string]float64) {
 // TestGauges: the gauges are right while a pool fills up and pods wait. No series remain after the lease has ended.
 func TestGauges(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
-		args.Pools[2].Burst.MaxPods = 2
+		args.Pools[2].Burst.Limits = &configv1.BurstLimits{Pods: 2}
 	}, burstNode("virtual"))
 	over := false
 	w.EndsWith(func(time.Time) bool { return over })

@@ -32,7 +32,7 @@ func TestOpeningGateRequeuesWhatTheBudgetHasRoomFor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
-				args.Pools[2].Burst.MaxPods, args.Pools[2].Burst.Platform = budget, configv1.PlatformOther
+				args.Pools[2].Burst.Limits, args.Pools[2].Burst.Platform = &configv1.BurstLimits{Pods: budget}, configv1.PlatformOther
 			}, burstNode("virtual"))
 			w.config.Informers.Start(w.Context().Done())
 			w.config.Informers.WaitForCacheSync(w.Context().Done())

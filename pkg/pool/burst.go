@@ -69,7 +69,7 @@ func (p *Pool) prepareBurst(tenants bool) error {
 			return Allowed(namespace, BurstLabel) || Allowed(namespace, BurstNodesLabel)
 		}
 	}
-	p.limits = limitsOf(p.Burst.Budget())
+	p.limits = limitsOf(ptr.Deref(p.Burst.Limits, configv1.BurstLimits{}))
 	p.creates, p.shared = Rates{int(ptr.Deref(p.Burst.Creates.Per5Minutes, 0)), int(ptr.Deref(p.Burst.Creates.PerHour, 0))}, tenants
 	p.perNamespace = limitsOf(ptr.Deref(p.Burst.PerNamespace, configv1.BurstLimits{}))
 	return nil

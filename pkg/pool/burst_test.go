@@ -23,10 +23,8 @@ func TestLimits(t *testing.T) {
 		want  Limits
 	}{
 		{"none", configv1.Burst{}, Limits{}},
-		{"the short form", configv1.Burst{MaxPods: 10}, Limits{Pods: 10}},
-		{"the long form", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10}}, Limits{Pods: 10}},
+		{"of pods", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10}}, Limits{Pods: 10}},
 		{"all", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10, CPU: cpu, Memory: memory}}, Limits{10, 100_000, 400 << 30}},
-		{"the short form beside others", configv1.Burst{MaxPods: 10, Limits: &configv1.BurstLimits{CPU: cpu}}, Limits{Pods: 10, MilliCPU: 100_000}},
 	} {
 		list := must.Get(ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}}}))(t)
 		if got := list.At(0).Limits(); got != tc.want || !list.At(0).OnACI() {
@@ -36,7 +34,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %+v for each namespace, want no limits", tc.name, got)
 		}
 		list = must.Get(ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{PerNamespace: tc.burst.Limits}}}}))(t)
-		if got := list.At(0).PerNamespace(); tc.burst.MaxPods == 0 && got != tc.want || list.At(0).Limits() != (Limits{}) || list.LimitsNamespaces() != (tc.burst.Limits != nil) {
+		if got := list.At(0).PerNamespace(); got != tc.want || list.At(0).Limits() != (Limits{}) || list.LimitsNamespaces() != (tc.burst.Limits != nil) {
 			t.Errorf("%s: %+v for each namespace, want %+v", tc.name, got, tc.want)
 		}
 	}

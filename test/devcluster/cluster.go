@@ -19,8 +19,11 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -113,7 +116,7 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if err := c.startControllerManager(); err != nil {
 		return nil, err
 	}
-	if err := c.startKWOK(); err != nil {
+	if err := c.startKWOK(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.startNodes(ctx); err != nil {
@@ -316,10 +319,30 @@ func (c *Cluster) startControllerManager() error {
 	return err
 }
 
-func (c *Cluster) startKWOK() error {
+func (c *Cluster) startKWOK(ctx context.Context) error {
+	go wait.UntilWithContext(ctx, c.remindKWOK, 2*time.Second)
 	_, err := c.start("kwok", "--kubeconfig="+c.KubeConfig(), "--config="+filepath.Join(c.options.BinDir, "kwok-stages.yaml"),
 		"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector="+kwokAnnotation+"="+kwokFake, fmt.Sprintf("--node-lease-duration-seconds=%d", int(c.leaseDuration()/time.Second)))
 	return err
+}
+
+// remindKWOK changes pods that have been bound for a while and have not started, so that KWOK looks at them again. KWOK
+// 0.8.0 ignores a node's pods until its cache has its own lease of the node (kubernetes-sigs/kwok pull request 1576).
+func (c *Cluster) remindKWOK(ctx context.Context) {
+	pods, _ := c.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!=,status.phase=Pending"})
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		long := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && time.Since(c.LastTransitionTime.Time) > 5*time.Second
+		})
+		if !long || p.Status.StartTime != nil {
+			continue
+		}
+		if node, err := c.Client.CoreV1().Nodes().Get(ctx, p.Spec.NodeName, metav1.GetOptions{}); err == nil && node.Annotations[kwokAnnotation] == kwokFake {
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"kwok.x-k8s.io/reminded":"%v"}}}`, time.Now())
+			_, _ = c.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}) // it fails: the next time
+		}
+	}
 }
 
 // leaseDuration returns the duration of the nodes' leases, in whole seconds. A node renews its lease four times in this

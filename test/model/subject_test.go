@@ -75,7 +75,7 @@ func newSubject(t *testing.T, h *history) *subject {
 	if h.v2 {
 		selector.MatchLabels["virtualization"] = "virtualnode2"
 	}
-	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), Creates: configv1.BurstCreates{Per5Minutes: new(int32), PerHour: new(int32)}, WaitLimit: metav1.Duration{Duration: h.wait},
+	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: int32(h.maxPods)}, Creates: configv1.BurstCreates{Per5Minutes: new(int32), PerHour: new(int32)}, WaitLimit: metav1.Duration{Duration: h.wait},
 		MakeRoom: configv1.MakeRoom{BelowPriority: ptr.To[int32](math.MinInt32)}}}) // pods of any priority may burst
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: s.configs, Capacity: configv1.Capacity{DeclineGrace: duration(time.Minute)}}))(t)
 	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, StaleAfter: noCreditEnds, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}

@@ -112,7 +112,7 @@ func TestWithinRates(t *testing.T) {
 // its pods are not requeued in vain. Pods of the first namespace have waited longest.
 func TestWithinBudgetsOfNamespaces(t *testing.T) {
 	burst := func(name string, pods, perNamespace int32) configv1.Pool {
-		b := &configv1.Burst{MaxPods: pods}
+		b := &configv1.Burst{Limits: &configv1.BurstLimits{Pods: pods}}
 		if perNamespace > 0 {
 			b.PerNamespace = &configv1.BurstLimits{Pods: perNamespace}
 		}

@@ -236,6 +236,14 @@ func (p *Providers) Tests(i int, scope breaker.Scope, placed map[types.UID]strin
 	return p.trackers[i].Tests(scope, placed, now)
 }
 
+// Creates returns the last creates in the burst pool with index i, as a new list. placed has the namespaces of pods in the
+// scheduling snapshot, by UID, which count as created now. The snapshot includes assumed pods.
+func (p *Providers) Creates(i int, placed map[types.UID]string, now time.Time) breaker.Creates {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Creates(placed, now)
+}
+
 // Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed has the UIDs of the
 // owner's pods in the scheduling snapshot. The snapshot includes assumed pods.
 func (p *Providers) Pacing(i int, owner types.UID, placed map[types.UID]string, now time.Time) *breaker.Pacing {

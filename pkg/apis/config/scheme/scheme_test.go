@@ -162,18 +162,6 @@ func agree(t *testing.T, name string, data []byte) error {
 	return wantErr
 }
 
-// TestRoundTrip: the scheduler can write the defaulted arguments.
-func TestRoundTrip(t *testing.T) {
-	found := must.Get(decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")))(t)
-	info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
-	out := must.Get(runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["pool-priority-scheduler"]))(t)
-	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "clusterAutoscaler: {}", "unknownGrace: 15m0s"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%q is not in what is written out:\n%s", want, out)
-		}
-	}
-}
-
 // whole reads a configuration as the scheduler does.
 func whole(t *testing.T, data []byte) *schedconfig.KubeSchedulerConfiguration {
 	t.Helper()
@@ -241,32 +229,5 @@ profiles:
 	}
 	if other := config.Profiles[1].Plugins; slices.Contains(enabled(other.MultiPoint), "PoolPriority") || len(other.Bind.Disabled) > 0 {
 		t.Errorf("another profile has changed: %+v", other)
-	}
-}
-
-// TestShippedClientLimits: every shipped configuration sets the limits of the API client. With kube-scheduler's default
-// of 50 requests a second, scheduling stops for minutes when the conditions of 10,000 pods change.
-func TestShippedClientLimits(t *testing.T) {
-	found := 0
-	err := filepath.WalkDir("../../../../manifests", func(path string, entry os.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".yaml" {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(data), "\nkind: KubeSchedulerConfiguration") {
-			return err
-		}
-		found++
-		config, err := configv1.Decode(data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		if c := config.ClientConnection; c.QPS != 1000 || c.Burst != 2000 {
-			t.Errorf("%s: clientConnection has qps %v and burst %v, want 1000 and 2000", path, c.QPS, c.Burst)
-		}
-		return nil
-	})
-	if err != nil || found < 10 {
-		t.Errorf("%d configurations were found: %v", found, err)
 	}
 }

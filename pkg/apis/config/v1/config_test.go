@@ -48,8 +48,7 @@ pools:
 - name: other
   nodeSelector: {matchLabels: {type: other}}
   burst:
-    maxPods: 10
-    limits: {cpu: "100", memory: 400Gi}
+    limits: {pods: 10, cpu: "100", memory: 400Gi}
     perNamespace: {pods: 5, cpu: 500m}
     creates: {perHour: 9}
     namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a, b]}]}
@@ -72,10 +71,10 @@ tenants: true
 	if *silent.MakeRoom.BelowPriority != 0 || *told.MakeRoom.BelowPriority != -20 {
 		t.Errorf("makeRoom: %d and %d", *silent.MakeRoom.BelowPriority, *told.MakeRoom.BelowPriority)
 	}
-	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Budget() != (BurstLimits{}) {
+	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Limits != nil {
 		t.Errorf("defaulted burst pool: %+v", silent)
 	}
-	if budget := told.Budget(); told.Platform != PlatformOther || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
+	if budget := told.Limits; told.Platform != PlatformOther || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
 		t.Errorf("burst pool: %+v with a budget of %+v", told, budget)
 	}
 	if c, d := silent.Creates, told.Creates; *c.Per5Minutes != 100 || *c.PerHour != 300 || d.Per5Minutes != nil || *d.PerHour != 9 {

@@ -59,7 +59,7 @@ func (r *Return) setDefaults(minAge time.Duration) {
 // shareOf returns half of the pool's limits, rounded up, and at least what one pod may request: `largest`, or else 4
 // CPUs and 16 GB. It leaves out limits that are not positive.
 func shareOf(burst *Burst) (share BurstLimits) {
-	limits := burst.Budget()
+	limits := ptr.Deref(burst.Limits, BurstLimits{})
 	share.Pods = max(0, limits.Pods+1) / 2
 	half := func(limit *resource.Quantity, name corev1.ResourceName, least string) *resource.Quantity {
 		if limit == nil || limit.Sign() <= 0 {

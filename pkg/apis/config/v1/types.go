@@ -1,12 +1,9 @@
 package v1
 
 import (
-	"cmp"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 // Order is a value of PoolPriorityArgs.Order.
@@ -219,9 +216,6 @@ type Burst struct {
 	// Without them, a descheduler may evict the pods (RemovePodsViolatingNodeTaints).
 	AddTolerations *bool `json:"addTolerations,omitempty"`
 
-	// MaxPods is a short form of `limits.pods`. Only one of these may be set. 0 means no limit.
-	MaxPods int32 `json:"maxPods,omitempty"`
-
 	// Limits are the pool's budget. The gate lets in a pod only if all pods on the pool's nodes, including this pod,
 	// stay within the budget. Pods of other schedulers count, except those of DaemonSets. Terminated pods do not count.
 	// Set at least one limit.
@@ -335,13 +329,6 @@ type BurstCreates struct {
 
 	// PerHour is the most pods in any hour.
 	PerHour *int32 `json:"perHour,omitempty"`
-}
-
-// Budget returns the pool's limits, with the number of pods from either Limits or MaxPods.
-func (b *Burst) Budget() BurstLimits {
-	limits := ptr.Deref(b.Limits, BurstLimits{})
-	limits.Pods = cmp.Or(limits.Pods, b.MaxPods)
-	return limits
 }
 
 // Return evicts a pod from a burst pool if a node outside of the burst pools has capacity for the pod, and from a regular

@@ -196,11 +196,8 @@ func validateTemplate(t *NodeTemplate, p *field.Path) field.ErrorList {
 
 func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	errs := validateTolerations(burst.Tolerations, p.Child("tolerations"))
-	errs = when(errs, burst.MaxPods < 0, field.Invalid(p.Child("maxPods"), burst.MaxPods, "must not be negative; 0 is no limit"))
 	errs = append(errs, validateLimits(burst.Limits, p, "limits")...)
 	errs = append(errs, validateLimits(burst.PerNamespace, p, "perNamespace")...)
-	errs = when(errs, burst.MaxPods != 0 && burst.Limits != nil && burst.Limits.Pods != 0,
-		field.Forbidden(p.Child("limits", "pods"), "maxPods sets the same limit; remove one of the two"))
 	for _, c := range []struct {
 		name string
 		most *int32
