@@ -143,7 +143,7 @@ func (l *linter) readCluster(ctx context.Context) bool {
 func (l *linter) readPublished(ctx context.Context, c *cluster) {
 	p := l.published
 	l.Pools, l.View, l.GroupsKnown, l.Problems = p.pools, &p.view.Capacity, true, append(p.notes(c.now()), p.view.Problems...)
-	l.Scheduler, l.Tenants, l.GatesNodes = p.view.SchedulerName, p.view.Args.Tenants, *p.view.Args.GateTaint
+	l.Scheduler, l.Args = p.view.SchedulerName, p.view.Args
 	groups := p.growing()
 	nodePools, err := c.nodePools(ctx, groups)
 	if err != nil {

@@ -193,3 +193,21 @@ func TestLintGateTaint(t *testing.T) {
 		})
 	}
 }
+
+// TestLintConfigurations: lint judges each file as the scheduler does, says the same, and warns of values that are likely
+// mistakes.
+func TestLintConfigurations(t *testing.T) {
+	s := newServer(t)
+	for _, file := range must.Get(filepath.Glob("../apis/config/v1/testdata/config/*.yaml"))(t) {
+		data, out := string(must.ReadFile(t, file)), strings.ReplaceAll(s.run("lint", "--local", "-f", file), `\"`, `"`)
+		if starts := strings.Contains(data, "# starts\n"); starts == strings.Contains(out, "(exit status 2)") || starts && !strings.Contains(data, "# warns: ") && strings.Contains(out, "OddSetting") {
+			t.Errorf("%s: %s", file, out)
+		}
+		for line := range strings.Lines(data) {
+			_, want, _ := strings.Cut(line, ": ")
+			if (strings.HasPrefix(line, "# want: ") || strings.HasPrefix(line, "# warns: ")) && !strings.Contains(out, strings.TrimSpace(want)) {
+				t.Errorf("%s: no %q in:\n%s", file, want, out)
+			}
+		}
+	}
+}

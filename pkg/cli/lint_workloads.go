@@ -70,7 +70,7 @@ func (l *linter) parse(data []byte) error {
 		return err
 	}
 	l.config = config
-	l.Scheduler, l.Tenants, l.GatesNodes = *profile.SchedulerName, args.Tenants, *args.GateTaint
+	l.Scheduler, l.Args = *profile.SchedulerName, args
 	l.Pools, err = pool.ListOf(args)
 	return err
 }
@@ -101,7 +101,7 @@ func (l *linter) readNodes(ctx context.Context, c *cluster) {
 		l.Overlaps = l.Pools.Overlaps(all)
 	}
 	l.BurstNodes = slices.DeleteFunc(slices.Clone(nodes.Items), func(n corev1.Node) bool { return !l.Pools.IsBurstNode(&n) })
-	if !l.GatesNodes || !l.Pools.HasBurst() {
+	if !*l.Args.GateTaint || !l.Pools.HasBurst() {
 		return
 	}
 	namespace, name := c.statusNamespace, "pool-priority-controller"
@@ -198,7 +198,7 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 		if l.namespaces != nil {
 			e.request.NotSelected = l.Pools.NotSelecting(namespace)
 		}
-		if l.Tenants && namespace != nil {
+		if l.Args.Tenants && namespace != nil {
 			e.request.Tenant = gate.TenantOf(namespace, w.Lost)
 		}
 		if gate.LooksAtVolumes(l.Pools, l.View) {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
@@ -165,7 +164,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 			corev1.ResourceCPU: *resource.NewMilliQuantity(v.Burst[i].MilliCPU, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(v.Burst[i].Memory, resource.DecimalSI),
 		}
 	}
-	item.Limits = limitsOf(p.pools.At(i))
+	item.Limits = p.pools.At(i).Burst.Limits.List()
 	switch {
 	case item.Nodes.Total == 0 || item.Nodes.Ready != nil && *item.Nodes.Ready == 0:
 		item.State, item.Reason = stateDown, gate.ReasonNotAvailable
@@ -189,16 +188,4 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 			}
 		}
 	}
-}
-
-func limitsOf(p *pool.Pool) corev1.ResourceList {
-	budget, limits := ptr.Deref(p.Burst.Limits, configv1.BurstLimits{}), corev1.ResourceList{}
-	for name, limit := range map[corev1.ResourceName]*resource.Quantity{
-		corev1.ResourcePods: resource.NewQuantity(int64(budget.Pods), resource.DecimalSI), corev1.ResourceCPU: budget.CPU, corev1.ResourceMemory: budget.Memory,
-	} {
-		if limit != nil && !limit.IsZero() {
-			limits[name] = *limit
-		}
-	}
-	return limits
 }

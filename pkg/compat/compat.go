@@ -8,3 +8,10 @@ import "k8s.io/component-base/version"
 
 // Minor is the minor version of Kubernetes that is built in, such as "1.35".
 const Minor = version.DefaultKubeBinaryVersion
+
+// InTree are the names of Kubernetes' own plugins.
+var InTree = append([]string{
+	"SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+	"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources",
+	"DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality", "DefaultBinder", "NodeDeclaredFeatures", "GangScheduling",
+}, inTreeSince...)

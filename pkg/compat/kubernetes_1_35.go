@@ -4,3 +4,9 @@ package compat
 
 // If the build tag and the module file are for different minor versions, this does not compile: false is a key twice.
 var _ = map[bool]string{false: "", Minor == "1.35": ""}
+
+// inTreeSince are Kubernetes' own plugins that the oldest supported minor version does not have.
+var inTreeSince []string
+
+// OutOfTree are the names of the plugins of package outoftree.
+var OutOfTree = []string{"Coscheduling", "NodeResourcesAllocatable"}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -55,10 +56,9 @@ type Facts struct {
 	AKS       *AKS
 	Quota     *Quota
 
-	// Scheduler is the schedulerName of this scheduler's pods. Tenants, and GatesNodes, which is the field gateTaint, are
-	// its configuration's.
-	Scheduler           string
-	Tenants, GatesNodes bool
+	// Scheduler is the schedulerName of this scheduler's pods. Args are its arguments, with defaults, or nil.
+	Scheduler string
+	Args      *configv1.PoolPriorityArgs
 	// Workloads are those of the cluster or of files.
 	Workloads []Workload
 	// Overlaps are the nodes in several pools, unless they are among the scheduler's problems.
@@ -80,6 +80,9 @@ func Check(f *Facts) []Finding {
 	}
 	if f.AKS != nil {
 		f.checkAKS(add)
+	}
+	if f.Args != nil {
+		f.checkSettings(add)
 	}
 	for i := range f.Pools.Len() {
 		f.checkPool(i, add)

@@ -37,7 +37,7 @@ func healthy(t *testing.T, source configv1.Pool, change func(*configv1.PoolPrior
 		f.View.Pools = append(f.View.Pools, nodegroups.Pool{Nodes: 1})
 	}
 	f.AKS = must.Get(ParseAKS(must.ReadFile(t, "testdata/aks.json")))(t)
-	f.Scheduler, f.GatesNodes = "pool-priority-scheduler", true
+	f.Scheduler, f.Args = "pool-priority-scheduler", args
 	f.BurstNodes = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"mode": "aci"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: azure, Value: "azure", Effect: corev1.TaintEffectNoSchedule},
 		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, // it will be ready again
@@ -123,7 +123,7 @@ func TestCheck(t *testing.T) {
 		{name: "tolerates the virtual node", source: autoscaler, facts: with(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure) }), want: "LockedOut Error Deployment shop/web", says: "but not once they have the gate taint"},
 		{name: "without gate taint", source: autoscaler, facts: func(f *Facts) {
 			with(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure) })(f)
-			f.GatesNodes = false
+			*f.Args.GateTaint = false
 		}},
 		{name: "has pods there, whatever it tolerates now", source: autoscaler, facts: with(func(w *Workload) { w.OnBurst = 2 }), want: "LockedOut Error Deployment shop/web", says: "has 2 pod(s) on burst nodes"},
 		{name: "tolerates everything", source: autoscaler, facts: with(func(w *Workload) {

@@ -81,7 +81,7 @@ func (f *Facts) checkWorkload(w *Workload, add adder) {
 		f.checkOurs(w, add)
 		return
 	}
-	if f.GatesNodes && selects && !corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, &gateTaint, true) {
+	if f.Args != nil && *f.Args.GateTaint && selects && !corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, &gateTaint, true) {
 		message := "it can run on burst nodes now, but not once they have the gate taint"
 		if w.OnBurst > 0 {
 			message = fmt.Sprintf("it has %d pod(s) on burst nodes: these keep running, but new pods cannot run there once the nodes have the gate taint", w.OnBurst)
@@ -101,7 +101,7 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 		return
 	}
 	for i, p := range f.Pools.Burst() {
-		if lost := w.Lost.In(p); len(lost) > 0 && !f.Tenants {
+		if lost := w.Lost.In(p); len(lost) > 0 && (f.Args == nil || !f.Args.Tenants) {
 			pods := "its pods"
 			if w.Pods > 0 {
 				pods = fmt.Sprintf("its %d pod(s)", w.Pods)

@@ -24,6 +24,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -50,7 +51,9 @@ func TestBind(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := aks(t)
-			*pluginArgs(cfg).ScaleIn.PodDeletionCost = !tc.off
+			if tc.off {
+				pluginArgs(cfg).ScaleIn.DeletionCosts = configv1.CostsNone
+			}
 			h := newHarness(t, cfg)
 			factory := h.sched.Profiles[ourProfile].SharedInformerFactory().Core().V1()
 			for _, n := range []*v1.Node{userNode("user").Obj(), virtualNode("virtual").Obj()} {

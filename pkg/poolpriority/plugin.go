@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -154,7 +153,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		binder:       f.ClientSet().CoreV1(),
 		nodes:        f.SharedInformerFactory().Core().V1().Nodes().Lister(),
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
-		deletionCost: *args.ScaleIn.PodDeletionCost,
+		deletionCost: args.ScaleIn.DeletionCosts != configv1.CostsNone,
 		index:        newIndex(pools, f.ProfileName()),
 		retries:      newRetries(),
 		roomTries:    newRetries(),
@@ -195,11 +194,8 @@ func NewFactory(leadership *lease.Leadership) *Factory {
 }
 
 // New creates the plugin, or returns an error that lists all mistakes in args. The plugin acts only while the factory's
-// leadership lasts. A second call of New returns an error.
+// leadership lasts.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	if f.plugin != nil { // a second plugin would fail because of what the first has registered
-		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)
-	}
 	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
 		installation, invalid := configv1.InstallationOf(f.Lease())
 		if invalid != nil {
@@ -300,21 +296,17 @@ func (f *Factory) startReturn(ctx context.Context, sched *scheduler.Scheduler, p
 	}()
 }
 
+func find(set schedconfig.PluginSet, name string) int {
+	return slices.IndexFunc(set.Enabled, func(p schedconfig.Plugin) bool { return p.Name == name })
+}
+
 // validArgs returns the arguments, or an error that lists everything that is wrong with them.
 func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 	args, ok := obj.(*configv1.PoolPriorityArgs)
 	if !ok {
 		return nil, fmt.Errorf("no arguments of kind PoolPriorityArgs (got %T): add pluginConfig: [{name: %s, args: {pools: […]}}] to the profile", obj, Name)
 	}
-	errs := configv1.Validate(args)
-	if len(errs) == 0 {
-		return args, nil
-	}
-	lines := make([]string, len(errs))
-	for i, err := range errs {
-		lines[i] = "  " + err.Error()
-	}
-	return nil, fmt.Errorf("%d error(s) in PoolPriorityArgs:\n%s", len(errs), strings.Join(lines, "\n"))
+	return args, configv1.Validate(args).ToAggregate()
 }
 
 // newGatekeeper creates the gatekeeper with the clients, informers and event recorder of the framework's handle.

@@ -51,14 +51,6 @@ func addOrder(cfg *schedconfig.KubeSchedulerConfiguration) {
 	pluginArgs(cfg).Orders = []configv1.NamedOrder{{Name: "system-first", Pools: []string{"system", "user", "aci"}}}
 }
 
-// TestTwoProfiles: a scheduler that sets up a second profile with the plugin is told what to do instead.
-func TestTwoProfiles(t *testing.T) {
-	f := &Factory{profile: "first", plugin: &PoolPriority{}}
-	if _, err := f.New(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), `profile "first" configures the plugin PoolPriority already, and only one may`) {
-		t.Errorf("New() = %v", err)
-	}
-}
-
 func TestNoArguments(t *testing.T) {
 	cfg := aks(t)
 	cfg.Profiles[0].PluginConfig = slices.DeleteFunc(cfg.Profiles[0].PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == Name })

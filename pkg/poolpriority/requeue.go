@@ -24,12 +24,8 @@ import (
 )
 
 // EventsToRegister returns the events that may make a pod schedulable after this plugin rejected the pod. The scheduler
-// calls EventsToRegister once, after it has created all plugins of the profile. If the plugin cannot work in the
-// profile, EventsToRegister returns an error, and the scheduler does not start.
+// calls EventsToRegister once, after it has created all plugins of the profile.
 func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	if err := pl.checkProfile(); err != nil {
-		return nil, err
-	}
 	for _, plugin := range pl.handle.ListPlugins().Filter.Enabled {
 		pl.filters.Insert(plugin.Name)
 	}

@@ -27,6 +27,7 @@ var notPublished = map[string]string{
 	"nodegroups.Group.LastReady":         "LastArrival comes from it",
 	"nodegroups.Group.LastArrival":       "only Rule.Overflow reads it; a new leader starts it again",
 	"nodegroups.GroupStatus.AtMaximum":   "only Rule.Overflow reads it, for all held pods",
+	"v1.PoolPriorityArgs.Unelected":      "what lint says of a file",
 	"v1.PoolPriorityArgs.Installation":   "the value of a taint, by which the gate decides nothing",
 	"nodegroups.GroupStatus.Members":     "the group's nodes, of which NodeTemplates has the kinds",
 	"nodegroups.GroupStatus.Seen":        "what NodeTemplates is made from",

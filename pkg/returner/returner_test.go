@@ -410,10 +410,9 @@ func TestProfilesWithoutDefaults(t *testing.T) {
 		"{multiPoint: {enabled: [{name: PrioritySort}, {name: NodeResourcesFit}, {name: PoolPriority}], disabled: [{name: '*'}]}, filter: {enabled: [{name: PoolPriority}]}}",
 		"{multiPoint: {enabled: [{name: Coscheduling}, {name: NodeResourcesFit}, {name: PoolPriority}], disabled: [{name: '*'}]}, queueSort: {disabled: [{name: '*'}], enabled: [{name: Coscheduling}]}}",
 	} {
-		profile, _, err := configv1.Load([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: s\n  plugins: " + points +
-			"\n  pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]\n"))
-		must.NoError(t, err)
-		r, err := newReturner(t.Context(), fake.NewClientset(), profile, pool.List{}, clocktesting.NewFakeClock(start))
+		config := must.Get(configv1.Decode([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: s\n  plugins: " + points +
+			"\n  pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]\n")))(t)
+		r, err := newReturner(t.Context(), fake.NewClientset(), &config.Profiles[0], pool.List{}, clocktesting.NewFakeClock(start))
 		if err != nil {
 			t.Errorf("%s: %v", points, err)
 			continue

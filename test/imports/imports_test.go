@@ -16,7 +16,7 @@ const module = "poolpriority.dev/scheduler/"
 
 // allowed lists, for each of our packages, which of our packages it may import directly. Tests may import others.
 var allowed = map[string][]string{
-	"pkg/apis/config/v1":                    {},
+	"pkg/apis/config/v1":                    {"pkg/compat"},
 	"pkg/apis/config/scheme":                {"pkg/apis/config/v1"},
 	"pkg/pool":                              {"pkg/apis/config/v1"},
 	"pkg/aci":                               {},

@@ -88,7 +88,7 @@ func BenchmarkBinding(b *testing.B) {
 	ours := "testdata/fixed.yaml"
 	data := must.ReadFile(b, ours)
 	text := strings.Replace(string(data), "    bind: {disabled: [{name: DefaultBinder}]}\n", "", 1)
-	text = strings.Replace(text, "      pools:", "      scaleIn: {podDeletionCost: false}\n      pools:", 1)
+	text = strings.Replace(text, "      pools:", "      scaleIn: {deletionCosts: None}\n      pools:", 1)
 	defaults := must.WriteFile(b, "default-binder.yaml", []byte(text))
 	measure := func(config string) time.Duration {
 		e := start(b, nil, vms("userpool", "user", 1, 1, 1, 20))

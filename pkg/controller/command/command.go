@@ -209,8 +209,8 @@ func setUp(ctx context.Context, m ctrl.Manager, costs *controller.DeletionCost, 
 		return errors.Join(errs...)
 	}
 	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools}).SetupWithManager(m))
-	if *args.ScaleIn.PodDeletionCost {
-		costs.Client, costs.Pools, costs.SchedulerName, costs.Others, costs.Recorder = m.GetClient(), pools, *profile.SchedulerName, args.ScaleIn.Others, recorder
+	if args.ScaleIn.DeletionCosts != configv1.CostsNone {
+		costs.Client, costs.Pools, costs.SchedulerName, costs.Others, costs.Recorder = m.GetClient(), pools, *profile.SchedulerName, args.ScaleIn.DeletionCosts == configv1.CostsAll, recorder
 		errs = append(errs, costs.SetupWithManager(ctx, m))
 	}
 	return errors.Join(errs...)

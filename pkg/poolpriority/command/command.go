@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -29,7 +29,6 @@ import (
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
@@ -80,12 +79,9 @@ that --config names. Pods opt in by schedulerName.`,
 
 func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
 	scheme.Register()
-	file, err := read(opts.ConfigFile)
+	profile, err := readConfig(opts)
 	if err != nil {
-		return err
-	}
-	if err := placeLease(opts, file); err != nil {
-		return err
+		return fmt.Errorf("--config=%s: %w", opts.ConfigFile, err)
 	}
 	leadership := lease.NewLeadership()
 	factory := poolpriority.NewFactory(leadership)
@@ -94,8 +90,11 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err != nil {
 		return err
 	}
-	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configured(config.ComponentConfig.Profiles) {
-		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this scheduler holds the lease: leave out resourceName and resourceNamespace", defaultLease)
+	if profile != nil && config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease {
+		if *profile.SchedulerName != corev1.DefaultSchedulerName { // a flag named the lease
+			return configv1.ErrStockLease
+		}
+		klog.FromContext(ctx).Info("Replacing the cluster's default scheduler: this scheduler has its name and its lease")
 	}
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
@@ -113,6 +112,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		// the cluster's default scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {
+		klog.FromContext(ctx).Info("Warning: leaderElection.leaderElect is false: two replicas would overwrite each other's bindings and state. Run only one")
 		leadership.Extend(time.Now().AddDate(100, 0, 0)) // without leader election, no other process leads
 	}
 	if mutable, ok := features.(featuregate.MutableFeatureGate); ok {
@@ -123,47 +123,42 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	return app.Run(ctx, config, scheduler)
 }
 
-// read reads the file before the plugin is created. It returns an error if the file is empty, or if several profiles in
-// it configure the plugin. If the file has another mistake, it returns nil, because app.Setup reports the mistake. It
-// also returns nil if the file is not regular, because such a file may be readable only once.
-func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
-	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-		return nil, nil //nolint:nilerr // app.Setup reports it
+// readConfig judges the configuration before kube-scheduler reads it (configv1.Judge). It returns the profile that configures
+// the plugin, or nil. If there is such a profile, and the file names no lease, readConfig sets the leader's lease to
+// pool-priority-scheduler in the namespace of this process, unless a flag names one. Else, kube-scheduler would use the
+// lease of the cluster's default scheduler.
+func readConfig(opts *options.Options) (*schedconfigv1.KubeSchedulerProfile, error) {
+	if opts.ConfigFile == "" {
+		return nil, nil
 	}
-	data, err := os.ReadFile(file)
+	if info, err := os.Stat(opts.ConfigFile); err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("give a regular file, because it is read twice")
+	}
+	data, err := os.ReadFile(opts.ConfigFile)
 	if err != nil {
-		return nil, nil //nolint:nilerr // app.Setup reports it
+		return nil, err
 	}
 	config, err := configv1.Decode(data)
-	if errors.Is(err, configv1.ErrEmpty) {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	} else if err != nil {
-		return nil, nil //nolint:nilerr // app.Setup reports it
+	if err != nil {
+		return nil, err
 	}
-	return config, configv1.CheckProfiles(config)
-}
-
-// placeLease sets the name of the leader's lease to pool-priority-scheduler, and the lease's namespace to the namespace
-// of this process. If the file or a flag sets one of them, placeLease keeps it. Without placeLease, kube-scheduler
-// would use the lease of the cluster's default scheduler. If the file does not configure the plugin, placeLease changes
-// nothing.
-func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfiguration) error {
-	if file == nil || !configv1.Configures(file) {
-		return nil
+	profile, err := configv1.Judge(config)
+	if err != nil || profile == nil {
+		return nil, err
 	}
 	flags := opts.Flags.FlagSet("leader election")
 	for _, f := range []struct{ flag, said, value string }{
-		{"leader-elect-resource-name", file.LeaderElection.ResourceName, configv1.DefaultInstallation},
-		{"leader-elect-resource-namespace", file.LeaderElection.ResourceNamespace, configv1.PodNamespace()},
+		{"leader-elect-resource-name", config.LeaderElection.ResourceName, configv1.DefaultInstallation},
+		{"leader-elect-resource-namespace", config.LeaderElection.ResourceNamespace, configv1.PodNamespace()},
 	} {
 		if f.said != "" || flags.Changed(f.flag) {
 			continue
 		}
 		if err := flags.Set(f.flag, f.value); err != nil { // a flag overrides the file
-			return fmt.Errorf("setting --%s: %w", f.flag, err)
+			return nil, fmt.Errorf("setting --%s: %w", f.flag, err)
 		}
 	}
-	return nil
+	return profile, nil
 }
 
 // checkRights waits until this process has the rights to its lease. If the process loses these rights later, it exits.
@@ -182,11 +177,4 @@ func checkRights(ctx context.Context, config *rest.Config, election componentbas
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	})
 	return nil
-}
-
-// configured reports whether a profile configures the plugin.
-func configured(profiles []schedconfig.KubeSchedulerProfile) bool {
-	return slices.ContainsFunc(profiles, func(profile schedconfig.KubeSchedulerProfile) bool {
-		return slices.ContainsFunc(profile.PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == poolpriority.Name })
-	})
 }

@@ -2,17 +2,22 @@ package command
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
+	"poolpriority.dev/scheduler/pkg/compat"
+	"poolpriority.dev/scheduler/pkg/compat/outoftree"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -59,29 +64,6 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestConfigured(t *testing.T) {
-	with := func(plugins ...string) schedconfig.KubeSchedulerProfile {
-		profile := schedconfig.KubeSchedulerProfile{}
-		for _, name := range plugins {
-			profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name})
-		}
-		return profile
-	}
-	for _, tc := range []struct {
-		name     string
-		profiles []schedconfig.KubeSchedulerProfile
-		want     bool
-	}{
-		{"in the second profile", []schedconfig.KubeSchedulerProfile{with("NodeResourcesFit"), with("NodeAffinity", "PoolPriority")}, true},
-		{"in none", []schedconfig.KubeSchedulerProfile{with("NodeResourcesFit")}, false},
-		{"without profiles", nil, false},
-	} {
-		if got := configured(tc.profiles); got != tc.want {
-			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
-		}
-	}
-}
-
 // TestPlaceLease: the lease is in the pod's namespace and has our name, unless the file or a flag says otherwise.
 func TestPlaceLease(t *testing.T) {
 	const ours = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
@@ -104,8 +86,7 @@ func TestPlaceLease(t *testing.T) {
 			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
 			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {" + tc.leaderElection + "}\nprofiles: [{" + tc.profile + "}]\n"
 			must.NoError(t, os.WriteFile(opts.ConfigFile, []byte(text), 0o600))
-			file := must.Get(read(opts.ConfigFile))(t)
-			must.NoError(t, placeLease(opts, file))
+			must.Do(t)(readConfig(opts))
 			scheme.Register()
 			config := must.Get(options.LoadConfigFromFile(klog.Background(), opts.ConfigFile))(t)
 			opts.ApplyLeaderElectionTo(config)
@@ -113,5 +94,20 @@ func TestPlaceLease(t *testing.T) {
 				t.Errorf("the lease is %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestPlugins: the lists of plugins have the names of those that are built in.
+func TestPlugins(t *testing.T) {
+	inTree := slices.Sorted(maps.Keys(plugins.NewInTreeRegistry()))
+	if want := slices.Sorted(slices.Values(compat.InTree)); !slices.Equal(inTree, want) {
+		t.Errorf("in tree are %v, want %v", inTree, want)
+	}
+	others := frameworkruntime.Registry{}
+	for _, add := range outoftree.Plugins() {
+		must.NoError(t, add(others))
+	}
+	if names := slices.Sorted(maps.Keys(others)); !slices.Equal(names, compat.OutOfTree) {
+		t.Errorf("of other projects are %v, want %v", names, compat.OutOfTree)
 	}
 }

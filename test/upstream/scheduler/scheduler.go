@@ -84,11 +84,11 @@ func WithOrderPreferred() Option {
 	}
 }
 
-// WithoutDeletionCost gives the plugin scaleIn: {podDeletionCost: false}, for tests with their own Bind plugins or
+// WithoutDeletionCost gives the plugin scaleIn: {deletionCosts: None}, for tests with their own Bind plugins or
 // binding extenders.
 func WithoutDeletionCost() Option {
 	return func(s *settings) {
-		s.change = append(s.change, func(args *configv1.PoolPriorityArgs) { args.ScaleIn.PodDeletionCost = new(bool) })
+		s.change = append(s.change, func(args *configv1.PoolPriorityArgs) { args.ScaleIn.DeletionCosts = configv1.CostsNone })
 	}
 }
 
@@ -190,7 +190,7 @@ func place(profile schedconfig.KubeSchedulerProfile, args *configv1.PoolPriority
 		plugins.Bind.Disabled = append(plugins.Bind.Disabled, schedconfig.Plugin{Name: names.DefaultBinder})
 	} else {
 		plugins.Bind.Disabled = append(plugins.Bind.Disabled, ours)
-		args.ScaleIn.PodDeletionCost = new(bool)
+		args.ScaleIn.DeletionCosts = configv1.CostsNone
 	}
 	profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: poolpriority.Name, Args: args})
 	return profile

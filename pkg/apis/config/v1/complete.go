@@ -57,8 +57,7 @@ func place(profile *configv1.KubeSchedulerProfile) {
 
 // disable disables the plugin, unless the set names it, or disables all plugins.
 func disable(set *configv1.PluginSet, name string) {
-	names := func(p configv1.Plugin) bool { return p.Name == name || p.Name == "*" }
-	if !slices.ContainsFunc(set.Enabled, names) && !slices.ContainsFunc(set.Disabled, names) {
+	if !disables(set, name) && !slices.ContainsFunc(set.Enabled, func(p configv1.Plugin) bool { return p.Name == name || p.Name == "*" }) {
 		set.Disabled = append(set.Disabled, configv1.Plugin{Name: name})
 	}
 }

@@ -57,7 +57,7 @@ pools:
     startWithin: 0s
     makeRoom: {belowPriority: -20}
     allow: [NetworkPolicy, SecurityContext]
-scaleIn: {others: true}
+scaleIn: {deletionCosts: All}
 tenants: true
 `)
 	must.NoError(t, err)
@@ -126,7 +126,7 @@ func TestLoad(t *testing.T) {
 			file: head + "profiles: [{schedulerName: a, " + strings.TrimSuffix(args, "]") + ", {name: DefaultPreemption, args: {minCandidateNodes: 10}}]}]"},
 		{name: "an unknown field outside of arguments", file: head + "profile: []", want: `unknown field "profile"`},
 		{name: "another kind", file: "apiVersion: kubescheduler.config.k8s.io/v1\nkind: PoolPriorityArgs", want: "not a KubeSchedulerConfiguration"},
-		{name: "another version", file: "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration", want: "decoding the configuration: no kind"},
+		{name: "another version", file: "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration", want: "write kubescheduler.config.k8s.io/v1"},
 		{name: "no kind", file: "profiles: []", want: "decoding the configuration: Object 'Kind' is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -181,6 +181,34 @@ func TestBadArguments(t *testing.T) {
 				t.Errorf("%d errors, %d wanted:\n%s", count, wanted, said)
 			}
 		})
+	}
+}
+
+// TestJudge judges the files in testdata. Their comments say that the scheduler starts, or have the messages.
+func TestJudge(t *testing.T) {
+	files := must.Get(filepath.Glob("testdata/config/*.yaml"))(t)
+	for _, file := range files {
+		data := string(must.ReadFile(t, file))
+		_, _, err := Load([]byte(data))
+		starts := strings.Contains(data, "# starts\n")
+		if starts != (err == nil) {
+			t.Errorf("%s: %v", file, err)
+		}
+		wanted := 0
+		for line := range strings.Lines(data) {
+			if want, ok := strings.CutPrefix(line, "# want: "); ok {
+				wanted++
+				if err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
+					t.Errorf("%s: no %q in: %v", file, want, err)
+				}
+			}
+		}
+		if starts == (wanted > 0) {
+			t.Errorf("%s: say `starts`, or `want:` with messages", file)
+		}
+	}
+	if len(files) < 41 {
+		t.Errorf("only %d files", len(files))
 	}
 }
 

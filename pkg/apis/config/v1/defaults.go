@@ -15,7 +15,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	args.Order = cmp.Or(args.Order, OrderStrict)
 	args.Mode = cmp.Or(args.Mode, ModeEnforce)
 	args.StatusConfigMap = cmp.Or(args.StatusConfigMap, PodNamespace()+"/"+StatusName)
-	args.ScaleIn.PodDeletionCost = cmp.Or(args.ScaleIn.PodDeletionCost, ptr.To(true))
+	args.ScaleIn.DeletionCosts = cmp.Or(args.ScaleIn.DeletionCosts, CostsOwn)
 	args.ScaleIn.HoldSurge = cmp.Or(args.ScaleIn.HoldSurge, ptr.To(true))
 	args.GateTaint = cmp.Or(args.GateTaint, ptr.To(true))
 	for i := range args.Pools {
@@ -26,6 +26,9 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 			burst.Platform = cmp.Or(burst.Platform, PlatformACI)
 			burst.WhileGrowing = cmp.Or(burst.WhileGrowing, Hold)
 			if c := &burst.Creates; burst.Platform == PlatformACI {
+				if burst.Tolerations == nil { // an empty list is none
+					burst.Tolerations = []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+				}
 				c.Per5Minutes, c.PerHour = cmp.Or(c.Per5Minutes, ptr.To[int32](100)), cmp.Or(c.PerHour, ptr.To[int32](300))
 			}
 			burst.AddTolerations = cmp.Or(burst.AddTolerations, ptr.To(true))

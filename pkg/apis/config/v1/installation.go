@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"errors"
 	"strings"
 
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -14,6 +15,9 @@ const (
 	// stockLease is kube-scheduler's default for the name of the lease.
 	stockLease = "kube-scheduler"
 )
+
+// ErrStockLease is the error for a scheduler that would take the lease of the cluster's default scheduler, but not its name.
+var ErrStockLease = errors.New("leaderElection: kube-system/kube-scheduler is the lease of the cluster's default scheduler, which would stop while this scheduler holds the lease: leave out resourceName and resourceNamespace")
 
 // InstallationOf returns the name of the installation, which is the name of the leader's lease
 // (leaderElection.resourceName). It returns an error if the name cannot be the value of a taint.

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 )
@@ -29,56 +27,23 @@ const ConfigAnnotation = "poolpriority.dev/config"
 var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
 	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config in the same kustomization")
 
-// Load decodes a KubeSchedulerConfiguration with Decode. It returns the profile that configures the plugin, and the
-// plugin's arguments in this profile. The arguments are defaulted and validated. The profile must have a schedulerName.
+// Load decodes a KubeSchedulerConfiguration with Decode, and judges it (Judge). It returns the profile that configures the
+// plugin, and the plugin's arguments in this profile. The arguments are defaulted and validated.
 func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error) {
 	config, err := Decode(data)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := CheckProfiles(config); err != nil {
+	profile, err := Judge(config)
+	if err != nil {
 		return nil, nil, err
-	}
-	installation, invalid := InstallationOf(config.LeaderElection.ResourceName)
-	if invalid != nil {
-		return nil, nil, invalid
-	}
-	i := slices.IndexFunc(config.Profiles, configures)
-	if i < 0 {
+	} else if profile == nil {
 		return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 	}
-	profile := &config.Profiles[i]
-	if nameOf(profile) == "" {
-		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each profile needs a schedulerName")
-	}
 	args := argsOf(profile)
-	if err := Validate(args).ToAggregate(); err != nil {
-		return nil, nil, fmt.Errorf("profile %q: %w", nameOf(profile), err)
-	}
-	args.Installation = installation
+	args.Installation, _ = InstallationOf(config.LeaderElection.ResourceName)
+	args.Unelected = !ptr.Deref(config.LeaderElection.LeaderElect, true)
 	return profile, args, nil
-}
-
-func configures(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil }
-
-// Configures reports whether a profile configures the plugin.
-func Configures(config *configv1.KubeSchedulerConfiguration) bool {
-	return slices.ContainsFunc(config.Profiles, configures)
-}
-
-// CheckProfiles returns an error if several profiles configure the plugin. Such profiles would overwrite each other's
-// published state of the pools, and the controller supports only one list of pools.
-func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
-	var names []string
-	for i := range config.Profiles {
-		if argsOf(&config.Profiles[i]) != nil {
-			names = append(names, nameOf(&config.Profiles[i]))
-		}
-	}
-	if len(names) > 1 {
-		return fmt.Errorf("the profiles %s configure the plugin %s, and only one may: run a scheduler for each list of pools", strings.Join(names, ", "), PluginName)
-	}
-	return nil
 }
 
 // Decode reads a KubeSchedulerConfiguration without the scheduler's own packages. Like the scheduler's decoder, it
@@ -92,7 +57,7 @@ func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	}
 	obj, _, err := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDecoder(configv1.SchemeGroupVersion).Decode(data, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("decoding the configuration: %w", err)
+		return nil, fmt.Errorf("decoding the configuration: %w", explain(data, err))
 	}
 	config, ok := obj.(*configv1.KubeSchedulerConfiguration)
 	if !ok {
@@ -143,15 +108,15 @@ func setDefaultArgs(profile *configv1.KubeSchedulerProfile) {
 
 // enables reports whether the profile enables the plugin at any extension point.
 func enables(profile *configv1.KubeSchedulerProfile) bool {
-	p := profile.Plugins
-	if p == nil {
-		return false
-	}
-	return slices.ContainsFunc([]configv1.PluginSet{
-		p.PreEnqueue, p.QueueSort, p.PreFilter, p.Filter, p.PostFilter, p.PreScore, p.Score, p.Reserve, p.Permit, p.PreBind, p.Bind, p.PostBind, p.MultiPoint,
-	}, func(set configv1.PluginSet) bool {
+	return slices.ContainsFunc(setsOf(profile), func(set configv1.PluginSet) bool {
 		return slices.ContainsFunc(set.Enabled, func(plugin configv1.Plugin) bool { return plugin.Name == PluginName })
 	})
+}
+
+// setsOf returns the plugins at each extension point.
+func setsOf(profile *configv1.KubeSchedulerProfile) []configv1.PluginSet {
+	p := ptr.Deref(profile.Plugins, configv1.Plugins{})
+	return []configv1.PluginSet{p.PreEnqueue, p.QueueSort, p.PreFilter, p.Filter, p.PostFilter, p.PreScore, p.Score, p.Reserve, p.Permit, p.PreBind, p.Bind, p.PostBind, p.MultiPoint}
 }
 
 // argsOf returns the plugin's arguments in the profile; nil if the profile has none.

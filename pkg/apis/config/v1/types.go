@@ -73,21 +73,32 @@ type PoolPriorityArgs struct {
 	// share a cluster. The configuration file has no such field. The program that reads the file sets Installation
 	// (InstallationOf).
 	Installation string `json:"-"`
+
+	// Unelected is set by Load if leaderElection.leaderElect is false.
+	Unelected bool `json:"-"`
 }
 
 // GateTaintKey is the key of the taint that hides burst nodes. The taint's effect is NoSchedule, and its value is the
 // name of the installation. Pod templates must not tolerate the taint.
 const GateTaintKey = "poolpriority.dev/gate"
 
+// DeletionCosts is a value of ScaleIn.DeletionCosts.
+type DeletionCosts string
+
+// The values of ScaleIn.DeletionCosts.
+const (
+	CostsOwn  DeletionCosts = "Own"
+	CostsAll  DeletionCosts = "All"
+	CostsNone DeletionCosts = "None"
+)
+
 // ScaleIn sets which pods a ReplicaSet deletes first.
 type ScaleIn struct {
-	// PodDeletionCost makes the scheduler set the annotation `controller.kubernetes.io/pod-deletion-cost` on the pods
-	// that it binds. A ReplicaSet then deletes its pods in the reverse order of the pools, those in burst pools first.
-	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
-
-	// Others sets the annotation `pod-deletion-cost` also on pods of other schedulers in listed pools, except in
-	// kube-system. With `false`, the controller removes such annotations. `true` needs `podDeletionCost`.
-	Others bool `json:"others,omitempty"`
+	// DeletionCosts says which pods get the annotation `controller.kubernetes.io/pod-deletion-cost`, with which a
+	// ReplicaSet deletes its pods in the reverse order of the pools, those in burst pools first. `Own` are the pods that
+	// the scheduler binds. With `All`, the controller sets it also on pods of other schedulers in listed pools, except in
+	// kube-system. With `None`, the scheduler sets none.
+	DeletionCosts DeletionCosts `json:"deletionCosts,omitempty"`
 
 	// HoldSurge keeps new pods of a Deployment's rolling update out of burst pools while the replaced pods terminate
 	// and free capacity.
@@ -210,7 +221,7 @@ type NodeTemplate struct {
 type Burst struct {
 	// Tolerations match the taints that the scheduler ignores for pods that the gate lets in. Each toleration needs a key
 	// and an effect other than NoExecute.
-	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	Tolerations []corev1.Toleration `json:"tolerations,omitzero"`
 
 	// AddTolerations has the controller add these tolerations, and one for the gate taint, to pods that run in the pool.
 	// Without them, a descheduler may evict the pods (RemovePodsViolatingNodeTaints).
@@ -329,6 +340,22 @@ type BurstCreates struct {
 
 	// PerHour is the most pods in any hour.
 	PerHour *int32 `json:"perHour,omitempty"`
+}
+
+// List returns the limits that are set, by resource. The pods' limit is the resource pods.
+func (b *BurstLimits) List() corev1.ResourceList {
+	limits := corev1.ResourceList{}
+	if b == nil {
+		return limits
+	}
+	for name, limit := range map[corev1.ResourceName]*resource.Quantity{
+		corev1.ResourcePods: resource.NewQuantity(int64(b.Pods), resource.DecimalSI), corev1.ResourceCPU: b.CPU, corev1.ResourceMemory: b.Memory,
+	} {
+		if limit != nil && !limit.IsZero() {
+			limits[name] = *limit
+		}
+	}
+	return limits
 }
 
 // Return evicts a pod from a burst pool if a node outside of the burst pools has capacity for the pod, and from a regular

@@ -40,8 +40,7 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 		errs = when(errs, r != nil && r.Enabled && args.Order == OrderPreferred, field.Forbidden(p.Child("return", "enabled"), again))
 		errs = when(errs, r != nil && i == 0 && len(args.Orders) == 0, field.Forbidden(p.Child("return"), "no pool is better than the first; remove it"))
 	}
-	errs = when(errs, args.ScaleIn.Others && !ptr.Deref(args.ScaleIn.PodDeletionCost, true),
-		field.Forbidden(field.NewPath("scaleIn", "others"), "needs podDeletionCost, which is false; remove one of the two"))
+	errs = oneOf(errs, field.NewPath("scaleIn", "deletionCosts"), cmp.Or(args.ScaleIn.DeletionCosts, CostsOwn), CostsOwn, CostsAll, CostsNone)
 	return append(errs, validateCapacity(&args.Capacity, field.NewPath("capacity"))...)
 }
 
