@@ -253,7 +253,7 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
 MAX_LINES_SHIPPED = 22657
-MAX_LINES_OTHER = 47870
+MAX_LINES_OTHER = 47227
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

@@ -117,9 +117,6 @@ func TestDeletionCost(t *testing.T) {
 		{"its pool left the list", "unlisted", owned, map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"},
 			map[string]string{scalein.CostAnnotation: "500", scalein.OwnCostAnnotation: "500"}, 0},
 		{"pending", "", owned, nil, nil, 0},
-		{"its node was relabelled", "vm", owned, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"},
-			map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 0},
-		{"with the user's cost", "vm", owned, map[string]string{scalein.CostAnnotation: "5"}, map[string]string{scalein.CostAnnotation: "5", scalein.PoolAnnotation: "user"}, 0},
 		{"somebody changed it", "vm", owned, map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"},
 			map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 1},
 	} {

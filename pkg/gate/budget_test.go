@@ -166,32 +166,3 @@ func TestLargest(t *testing.T) {
 		})
 	}
 }
-
-// TestNamespaceSelector: the namespaceSelector decides which namespaces' pods may burst, whatever the pods' annotations
-// are.
-func TestNamespaceSelector(t *testing.T) {
-	labelled := func(labels map[string]string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}}
-	}
-	pools := burstPool(t, configv1.Burst{NamespaceSelector: matching("burst", "yes")})
-	for _, tc := range []struct {
-		name      string
-		pools     pool.List
-		namespace *corev1.Namespace
-		want      string
-	}{
-		{"selected", pools, labelled(map[string]string{"burst": "yes"}), "Open"},
-		{"with another value", pools, labelled(map[string]string{"burst": "no"}), "NamespaceNotSelected"},
-		{"without labels", pools, labelled(nil), "NamespaceNotSelected"},
-		{"not known", pools, nil, "NamespaceNotSelected"},
-		{"not known, where all may burst", burstPool(t, configv1.Burst{}), nil, "Open"},
-	} {
-		for _, annotations := range []map[string]string{nil, {pool.BurstAnnotation: pool.BurstAlways}} {
-			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, NotSelected: tc.pools.NotSelecting(tc.namespace)}
-			got := (&Rule{Pools: tc.pools}).Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
-			if got.Reason.Code != tc.want || got.Open != (tc.want == "Open") {
-				t.Errorf("%s, %v: %+v, want %s", tc.name, annotations, got, tc.want)
-			}
-		}
-	}
-}

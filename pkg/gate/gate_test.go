@@ -571,35 +571,6 @@ func TestPlatformLabels(t *testing.T) {
 	}
 }
 
-// TestObserve: with mode: Observe every gate is open, and the verdict shows whether it would be closed, and why.
-func TestObserve(t *testing.T) {
-	for _, tc := range []struct {
-		name         string
-		user         nodegroups.Pool
-		annotations  map[string]string
-		wantObserved bool
-		wantCode     string
-	}{
-		{"all full", in(nodegroups.Full, 0), nil, false, "Open"},
-		{"one can grow", in(nodegroups.CanGrow, 0), nil, true, "PoolCanGrow"},
-		{"opted out", in(nodegroups.Full, 0), map[string]string{pool.BurstAnnotation: pool.BurstNever}, true, "OptedOut"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := rule(t, nil)
-			r.Observe = true
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
-			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, in(nodegroups.Full, 0), {}}}, now)
-			got := decision.Burst[2]
-			if !got.Open || got.Observed != tc.wantObserved || got.Reason.Code != tc.wantCode {
-				t.Errorf("Decide() = %+v, want open, observed %v, by %s", got, tc.wantObserved, tc.wantCode)
-			}
-			if decision.Opens() == tc.wantObserved {
-				t.Errorf("Opens() = %v", decision.Opens())
-			}
-		})
-	}
-}
-
 // TestGroups: whether a pod fits a node group depends on the nodes of that group only.
 func TestGroups(t *testing.T) {
 	gpuTaint := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}

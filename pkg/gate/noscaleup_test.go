@@ -28,10 +28,7 @@ func TestNoScaleUp(t *testing.T) {
 	}{
 		{"it counts", func(*world) {}, true},
 		{"without the right to read events", func(w *world) { w.request.NoScaleUp = nil }, false},
-		{"no event", func(w *world) { w.event = nodegroups.NoScaleUp{} }, false},
-		{"an event that counts another number of groups", func(w *world) { w.event.Groups = 4 }, false},
 		{"an event that arrived before the pod's wait began", func(w *world) { w.request.NoRoomSince = ago(10 * second) }, false},
-		{"an event that was written before it", func(w *world) { w.event.At = ago(31 * second) }, false},
 		{"the pod was nominated since", func(w *world) { w.request.IgnoredUntil = ago(9 * second) }, false},
 		{"the pod was nominated before", func(w *world) { w.request.IgnoredUntil = ago(20 * second) }, true},
 		{"the pod waits for something else", func(w *world) { w.request.NoRoomSince = time.Time{} }, false},

@@ -17,7 +17,7 @@ import (
 )
 
 // TestOverride: Closed closes the gate to every pod. Open overrides only the states of earlier pools and the Wait of a
-// pod.
+// pod. With mode: Observe every gate is open, and the verdict shows whether it would be closed, and why.
 func TestOverride(t *testing.T) {
 	const minute = time.Minute
 	full, canGrow := in(nodegroups.Full, 0), in(nodegroups.CanGrow, 0)
@@ -55,6 +55,10 @@ func TestOverride(t *testing.T) {
 		{name: "open, and the provider refuses pods", override: open, user: canGrow, provider: breaker.Refusing, wantCode: "Refused", wantUntil: minute},
 		{name: "it is not known yet", override: Override{Gate: OverrideUnread}, user: full, change: asks, wantCode: "OverrideUnread"},
 		{name: "an unknown word says nothing", override: Override{Gate: "Ajar"}, user: full, wantOpen: true, wantCode: "Open"},
+		{name: "an override that has ended, and the pool is not for the namespace of a pod that opts in", override: Override{OverrideOpen, now}, user: full,
+			change: func(r *Request) {
+				r.NotSelected, r.Pod.Annotations[pool.BurstAnnotation] = []bool{false, false, true}, pool.BurstAlways
+			}, wantCode: "NamespaceNotSelected"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
@@ -80,7 +84,8 @@ func TestOverride(t *testing.T) {
 				t.Errorf("Passes() = %v, want %v", got.Passes(), want)
 			}
 			r.Observe = true
-			if observed := r.Decide(request, view, now).Burst[2]; !observed.Open || observed.Observed == tc.wantOpen || observed.Reason.Code != tc.wantCode {
+			decision := r.Decide(request, view, now)
+			if observed := decision.Burst[2]; !observed.Open || observed.Observed == tc.wantOpen || observed.Reason.Code != tc.wantCode || decision.Opens() != tc.wantOpen {
 				t.Errorf("in mode Observe: %+v, want it open, and %s", observed, tc.wantCode)
 			}
 		})
@@ -120,20 +125,4 @@ func TestParseOverride(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzParseOverride: whatever is in the ConfigMap, it is an error or one of the two words.
-func FuzzParseOverride(f *testing.F) {
-	f.Add("Closed", "2026-11-21T10:00:00Z", "")
-	f.Add("Open", "", "x")
-	f.Fuzz(func(t *testing.T, gate, until, other string) {
-		data := map[string]string{"gate": gate, "until": until}
-		if other != "" {
-			data[other] = other
-		}
-		o, err := ParseOverride(&corev1.ConfigMap{Data: data})
-		if err == nil && o.Gate != OverrideClosed && o.Gate != OverrideOpen {
-			t.Errorf("%+v", o)
-		}
-	})
 }

@@ -165,34 +165,3 @@ func TestBurstNodeComesLate(t *testing.T) {
 	must.Do(t)(w.client.CoreV1().Nodes().Create(t.Context(), burstNode("virtual"), metav1.CreateOptions{}))
 	w.verdict(pod("other"), "Refused")
 }
-
-// TestRefusingIsTakenOver: a gatekeeper starts with the published state of a burst pool's provider. If none was
-// published, the provider's state is Open.
-func TestRefusingIsTakenOver(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		known bool
-		want  breaker.State
-	}{{"known", true, breaker.Refusing}, {"not known", false, breaker.Open}} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, burstNode("virtual"))
-			now := w.clock.Now()
-			state := &published.Status{Memory: published.Memory{Written: now}}
-			if tc.known {
-				state.Memory.BurstPools = map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Backoffs: 3, Code: "HTTP429"}}
-			}
-			data := must.Get(state.Encode())(t)
-			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
-				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
-			w.evaluate(t.Context(), w.restore(t.Context()))
-			if got := w.view.Load().Pools[2].Provider; got.State != tc.want {
-				t.Errorf("it starts from %+v, want %s", got, tc.want)
-			}
-			select {
-			case event := <-w.recorder.Events:
-				t.Errorf("it is told again: %s", event)
-			default:
-			}
-		})
-	}
-}

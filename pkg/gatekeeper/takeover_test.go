@@ -13,6 +13,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -21,8 +22,9 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestRestore: a gatekeeper starts with the published pool states unless they are too old. When it becomes the leader,
-// it restores the times at which pods became unschedulable. Until then, these times are unknown.
+// TestRestore: a gatekeeper starts with the published pool states unless they are too old, and with the published state
+// of a burst pool's provider. When it becomes the leader, it restores the times at which pods became unschedulable.
+// Until then, these times are unknown.
 func TestRestore(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -41,7 +43,8 @@ func TestRestore(t *testing.T) {
 				View: &published.View{Args: &configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "system", NodeSelector: &metav1.LabelSelector{}}, {Name: "gone", NodeSelector: &metav1.LabelSelector{}}}},
 					Capacity: nodegroups.View{Pools: []nodegroups.Pool{{State: nodegroups.Unknown, Since: since}, {State: nodegroups.Full}}}},
 				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since},
-					Returns: map[types.UID]returnplan.Pause{"web": {InARow: 2, Until: since}}},
+					BurstPools: map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Backoffs: 3, Code: "HTTP429"}},
+					Returns:    map[types.UID]returnplan.Pause{"web": {InARow: 2, Until: since}}},
 			}
 			data := must.Get(state.Encode())(t)
 			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
@@ -56,6 +59,15 @@ func TestRestore(t *testing.T) {
 			view := g.restore(t.Context())
 			if got := view.Pools[1].State == nodegroups.Unknown && view.Pools[1].Since.Equal(since); got != tc.want {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
+			}
+			g.evaluate(t.Context(), view)
+			if got := g.view.Load().Pools[2].Provider; got.State != breaker.Refusing {
+				t.Errorf("the provider starts from %+v", got)
+			}
+			select {
+			case event := <-w.recorder.Events:
+				t.Errorf("it is told again: %s", event)
+			default:
 			}
 			g.takeOver(t.Context())
 			g.held.Add(waiting("plain"), "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)

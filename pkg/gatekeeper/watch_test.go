@@ -23,47 +23,6 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestNamespaceIsLabelled: a pod is held if its namespace is not selected or not known yet. It is requeued when the
-// namespace gets the label.
-func TestNamespaceIsLabelled(t *testing.T) {
-	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
-		args.Pools[2].Burst.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"burst": "yes"}}
-	})
-	w.setStatus(3, 3)
-	w.run("namespaces")
-	w.Lead()
-	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
-	w.addPod(p)
-	verdict := func() gate.Verdict { return w.Decide(p, Snapshot{}, gate.Wait{}).Burst[2] }
-	w.eventually(func() string {
-		if v := verdict(); v.Open || v.Reason.Code != "NamespaceNotSelected" {
-			return fmt.Sprintf("while the namespace is not known: %+v", v)
-		}
-		return ""
-	})
-	hold := func() {
-		d := w.Decide(p, Snapshot{}, gate.Wait{})
-		w.Hold(klog.Background(), p, &d, nil, false)
-	}
-	hold()
-	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"burst": "no"}}}
-	must.Do(t)(w.client.CoreV1().Namespaces().Create(w.Context(), namespace, metav1.CreateOptions{}))
-	time.Sleep(100 * time.Millisecond)
-	if v := verdict(); v.Open || w.wasActivated("p") {
-		t.Errorf("with another label: %+v", v)
-	}
-	before := w.SchedulerSignature(p)
-	namespace.Labels["burst"] = "yes"
-	must.Do(t)(w.client.CoreV1().Namespaces().Update(w.Context(), namespace, metav1.UpdateOptions{}))
-	w.activates("p", "the pod was not requeued when its namespace was labelled")
-	if v := verdict(); !v.Open {
-		t.Errorf("with the label: %+v", v)
-	}
-	if fmt.Sprint(before) == fmt.Sprint(w.SchedulerSignature(p)) {
-		t.Error("the pod's signature is that of a pod that may not burst")
-	}
-}
-
 // TestNominatedNodeIsDeleted: if the node to which a held pod is nominated is deleted, the pod is requeued, without
 // another event. Autoscalers count as ignoring the pod until its nomination is cleared.
 func TestNominatedNodeIsDeleted(t *testing.T) {
@@ -128,7 +87,8 @@ func TestNominatedNodeIsDeleted(t *testing.T) {
 }
 
 // TestTenants: with tenants, a pod that a NetworkPolicy selects is held. It is requeued when the NetworkPolicy is
-// deleted, when its labels change, and when the namespace allows the loss.
+// deleted, when its labels change, and when the namespace allows the loss. So is a pod whose namespace is not selected,
+// when it is.
 func TestTenants(t *testing.T) {
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"poolpriority.dev/burst": "Allowed"}}}
 	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny", Namespace: "default"}, Spec: networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
@@ -140,20 +100,24 @@ func TestTenants(t *testing.T) {
 	p.Labels = map[string]string{"app": "web"}
 	w.addPod(p)
 	policies := w.client.NetworkingV1().NetworkPolicies("default")
-	for _, tc := range []struct {
-		name        string
-		allow, undo func()
-	}{
-		{"the policy is deleted", func() { must.NoError(t, policies.Delete(t.Context(), "deny", metav1.DeleteOptions{})) },
-			func() { must.Do(t)(policies.Create(t.Context(), policy, metav1.CreateOptions{})) }},
-		{"the pod's labels change", func() { p = p.DeepCopy(); p.Labels["app"] = "other"; w.update(p) },
-			func() { p = p.DeepCopy(); p.Labels["app"] = "web"; w.update(p) }},
-		{"the namespace allows the loss", func() {
-			namespace.Labels["poolpriority.dev/network-policy-loss"] = "Allowed"
+	label := func(name, value string) func() {
+		return func() {
+			namespace.Labels[name] = value
 			must.Do(t)(w.client.CoreV1().Namespaces().Update(t.Context(), namespace, metav1.UpdateOptions{}))
-		}, func() {}},
+		}
+	}
+	for _, tc := range []struct {
+		name, reason string
+		allow, undo  func()
+	}{
+		{"the policy is deleted", "NetworkPolicyLost", func() { must.NoError(t, policies.Delete(t.Context(), "deny", metav1.DeleteOptions{})) },
+			func() { must.Do(t)(policies.Create(t.Context(), policy, metav1.CreateOptions{})) }},
+		{"the pod's labels change", "NetworkPolicyLost", func() { p = p.DeepCopy(); p.Labels["app"] = "other"; w.update(p) },
+			func() { p = p.DeepCopy(); p.Labels["app"] = "web"; w.update(p) }},
+		{"the namespace allows the loss", "NetworkPolicyLost", label("poolpriority.dev/network-policy-loss", "Allowed"), label("poolpriority.dev/burst", "Never")},
+		{"the namespace is selected", "NamespaceNotSelected", label("poolpriority.dev/burst", "Allowed"), func() {}},
 	} {
-		w.verdict(p, "NetworkPolicyLost")
+		w.verdict(p, tc.reason)
 		w.eventually(func() string {
 			if current := w.current(p); current == nil || current.Labels["app"] != p.Labels["app"] {
 				return "the informer has an older pod"

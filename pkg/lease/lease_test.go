@@ -141,16 +141,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestFence: a request that is delayed beyond the end of the lease is not sent.
-func TestFence(t *testing.T) {
-	l := NewLeadership()
-	l.Extend(time.Now().Add(-time.Second))
-	response, err := (&fence{leadership: l}).RoundTrip(httptest.NewRequest(http.MethodPost, "/", http.NoBody))
-	if !errors.Is(err, ErrNotLeading) {
-		t.Errorf("a request whose turn came late: %v, %v", response, err)
-	}
-}
-
 // TestFenceOfAllThatChanges: writes, such as preemption's deletions, are sent only while the process leads. Reads are
 // always sent.
 func TestFenceOfAllThatChanges(t *testing.T) {

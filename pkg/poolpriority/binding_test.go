@@ -148,20 +148,20 @@ func TestOwnLimiters(t *testing.T) {
 	handle := &withClient{h.sched.Profiles[ourProfile], config, client, informers.NewSharedInformerFactory(h.client, 0)}
 	plugin := must.Get(NewFactory(leadership).New(h.ctx, pluginArgs(cfg), handle))(t)
 	handle.shared.Start(h.ctx.Done())
-	h.eventually("the gatekeeper has started", func() bool { return last.Load() == http.MethodGet })
+	must.Eventually(h, "the gatekeeper has started", func() bool { return last.Load() == http.MethodGet })
 	for range 60 {
 		go func() {
 			_, _ = client.CoreV1().Pods("default").Patch(h.ctx, "held", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
 		}()
 	}
-	h.eventually("patches wait for the limiter", func() bool { return !client.CoreV1().RESTClient().GetRateLimiter().TryAccept() })
+	must.Eventually(h, "patches wait for the limiter", func() bool { return !client.CoreV1().RESTClient().GetRateLimiter().TryAccept() })
 	leadership.Extend(time.Now().Add(time.Hour))
 	ctx, cancel := context.WithTimeout(h.ctx, 2*time.Second)
 	defer cancel()
 	if status := plugin.(fwk.BindPlugin).Bind(ctx, framework.NewCycleState(), pod("p").Obj(), "user"); !status.IsSuccess() {
 		t.Error("the binding waits behind the patches:", status.AsError())
 	}
-	h.eventually("the state is published", func() bool { return last.Load() == http.MethodPatch })
+	must.Eventually(h, "the state is published", func() bool { return last.Load() == http.MethodPatch })
 }
 
 // TestMentionKind: each kind of workload that deletion costs do nothing for is mentioned once.

@@ -101,7 +101,7 @@ func (r *running) remove(name string) {
 // held waits until so many pods wait for the loop.
 func (r *running) held(n int) {
 	r.Helper()
-	r.eventually(fmt.Sprint(n, " pods are held"), func() bool {
+	must.Eventually(r, fmt.Sprint(n, " pods are held"), func() bool {
 		waiting := 0
 		for _, p := range r.pods() {
 			if entry, ok := r.plugin.gatekeeper.Lookup(p.UID); ok && entry.ByLoop {
@@ -148,7 +148,7 @@ func (r *running) setMaximum(most int) {
 // opened waits until the gate is open in vain for so many pods.
 func (r *running) opened(n int) {
 	r.Helper()
-	r.eventually(fmt.Sprint("the gate is open in vain for ", n, " pods"), func() bool {
+	must.Eventually(r, fmt.Sprint("the gate is open in vain for ", n, " pods"), func() bool {
 		open := 0
 		for _, p := range r.pods() {
 			if entry, ok := r.plugin.gatekeeper.Lookup(p.UID); ok && entry.ByLoop && slices.Contains(entry.Open, true) {
@@ -200,7 +200,7 @@ func TestPodsEndBesideHeld(t *testing.T) {
 		r.remove(fmt.Sprint("node-", n, "-0"))
 		r.remove(fmt.Sprint("node-", n, "-1"))
 	}
-	r.eventually("four pods are bound", func() bool { return r.of("a") == 4 })
+	must.Eventually(r, "four pods are bound", func() bool { return r.of("a") == 4 })
 	took := time.Since(start)
 	n := settle(began)
 	t.Logf("held pods bound after %v, %d cycles failed", took, n)
@@ -210,7 +210,7 @@ func TestPodsEndBesideHeld(t *testing.T) {
 	began = r.failures.Load()
 	start = time.Now()
 	must.Do(t)(r.client.CoreV1().Nodes().Create(r.ctx, userNode("new").Label("kind", "b").Obj(), metav1.CreateOptions{}))
-	r.eventually("the new node is full", func() bool { return r.of("b") == 4 })
+	must.Eventually(r, "the new node is full", func() bool { return r.of("b") == 4 })
 	took = time.Since(start)
 	n = settle(began)
 	t.Logf("node full after %v, %d cycles failed", took, n)
@@ -231,11 +231,11 @@ func TestHeldPodsAreGated(t *testing.T) {
 		info, ok := compat.QueuedPod(r.sched, p)
 		return ok && info.Gated()
 	}
-	r.eventually("the queue has the pod as gated", gated)
+	must.Eventually(r, "the queue has the pod as gated", gated)
 	before := r.failures.Load()
 	r.sched.SchedulingQueue.Activate(r.logger, map[string]*v1.Pod{"default/held": p})
-	r.eventually("the pod is tried again", func() bool { return r.failures.Load() > before })
-	r.eventually("the pod is gated again", gated)
+	must.Eventually(r, "the pod is tried again", func() bool { return r.failures.Load() > before })
+	must.Eventually(r, "the pod is gated again", gated)
 	for _, tc := range []struct {
 		rejects string
 		held    bool
@@ -297,11 +297,11 @@ func TestOpenGateWithoutRoom(t *testing.T) {
 	cordoned = cordoned.DeepCopy()
 	cordoned.Spec.Unschedulable = false
 	must.Do(t)(r.client.CoreV1().Nodes().Update(r.ctx, cordoned, metav1.UpdateOptions{}))
-	r.eventually("a pod runs on the node that was cordoned", func() bool { return bound() >= 1 })
+	must.Eventually(r, "a pod runs on the node that was cordoned", func() bool { return bound() >= 1 })
 	must.Do(t)(r.client.CoreV1().Nodes().Create(r.ctx, virtualNode("new").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}).Obj(), metav1.CreateOptions{}))
-	r.eventually("a pod runs on the new node", func() bool { return bound() >= 2 })
+	must.Eventually(r, "a pod runs on the new node", func() bool { return bound() >= 2 })
 	r.remove("large")
-	r.eventually("a pod runs where another has ended", func() bool { return bound() >= 3 })
+	must.Eventually(r, "a pod runs where another has ended", func() bool { return bound() >= 3 })
 }
 
 // TestNoRequeueIsLost plays random changes, and requires that each pod which fits on a VM is bound soon, while the gate is
@@ -492,7 +492,7 @@ func TestBindingsDenied(t *testing.T) {
 		t.Helper()
 		p := pod(name).Namespace(namespace).Obj()
 		must.Do(t)(r.client.CoreV1().Pods(namespace).Create(r.ctx, p, metav1.CreateOptions{}))
-		r.eventually(name+" is on "+want, func() bool {
+		must.Eventually(r, name+" is on "+want, func() bool {
 			p, err := r.client.CoreV1().Pods(namespace).Get(r.ctx, name, metav1.GetOptions{})
 			return err == nil && p.Spec.NodeName == want
 		})
@@ -507,7 +507,7 @@ func TestBindingsDenied(t *testing.T) {
 	if n := denials.Load(); n != 2 {
 		t.Errorf("%d bindings were denied after two namespaces, want 2", n)
 	}
-	r.eventually("the denial has been recorded for all", func() bool {
+	must.Eventually(r, "the denial has been recorded for all", func() bool {
 		d := r.plugin.denied.Of(0, time.Now())
 		return d != nil && d.All
 	})

@@ -95,64 +95,6 @@ func TestDiagnosisIsCached(t *testing.T) {
 	}
 }
 
-// TestDiagnosisEnds: what lets a pod in that others of its kind found no room for is seen at once.
-func TestDiagnosisEnds(t *testing.T) {
-	tests := map[string]func(h *harness, p *v1.Pod){
-		"a pod leaves":   func(h *harness, _ *v1.Pod) { h.remove("filler-3") },
-		"a node comes":   func(h *harness, _ *v1.Pod) { h.addNodes(userNode("new")) },
-		"the gate opens": func(h *harness, _ *v1.Pod) { h.setCapacity(nodegroups.Full, nodegroups.Full) },
-		"it tolerates": func(_ *harness, p *v1.Pod) {
-			p.Spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpExists}}
-		},
-		"it asks for less": func(_ *harness, p *v1.Pod) { p.Spec.Containers = p.Spec.Containers[:0] },
-		"there is somebody to preempt": func(h *harness, p *v1.Pod) {
-			high := int32(10)
-			p.Spec.Priority = &high
-		},
-		"a taint goes": func(h *harness, _ *v1.Pod) {
-			node := h.node("tainted")
-			free := node.DeepCopy()
-			free.Spec.Taints = nil
-			h.sched.Cache.UpdateNode(h.logger, node, free)
-		},
-		"an allocatable grows": func(h *harness, _ *v1.Pod) {
-			node := h.node("user-2")
-			more := node.DeepCopy()
-			more.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
-			h.sched.Cache.UpdateNode(h.logger, node, more)
-		},
-		"a node goes and another comes in its place": func(h *harness, _ *v1.Pod) {
-			h.remove("filler-1")
-			node := h.node("user-1")
-			must.NoError(h, h.sched.Cache.RemoveNode(h.logger, node))
-			h.addNodes(userNode("other"))
-		},
-	}
-	for name, change := range tests {
-		t.Run(name, func(t *testing.T) {
-			h := full(t)
-			big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
-			h.failed(big("first"))
-			if c, _, _ := h.failed(big("second")); !c.fromCache {
-				t.Fatal("the second pod is looked at in full: the test is of nothing")
-			}
-			p := big("third")
-			change(h, p)
-			state := framework.NewCycleState()
-			result, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p)
-			if name == "there is somebody to preempt" {
-				if mustCycle(h, state).fromCache {
-					t.Error("it is not looked at whom it could preempt")
-				}
-			} else if err != nil {
-				t.Errorf("the third pod: %v", err)
-			} else if result.SuggestedHost == "" {
-				t.Error("the third pod is nowhere")
-			}
-		})
-	}
-}
-
 // TestDiagnosisIsNotCached: pods that Filters reject by more than their node and their kind are looked at each time.
 func TestDiagnosisIsNotCached(t *testing.T) {
 	tests := map[string]struct {

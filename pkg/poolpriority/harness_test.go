@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -150,19 +149,9 @@ func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, p
 // the list and the watch.
 func (h *harness) watches(resource string) {
 	h.Helper()
-	h.eventually("somebody watches "+resource, func() bool {
+	must.Eventually(h, "somebody watches "+resource, func() bool {
 		return slices.ContainsFunc(h.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", resource) })
 	})
-}
-
-// eventually waits until the condition holds, for at most a minute.
-func (h *harness) eventually(what string, condition func() bool) {
-	h.Helper()
-	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.Fatalf("after a minute it does not hold that %s", what)
-		}
-	}
 }
 
 // victims has pods that are deleted told to the function, and nothing else done to them.

@@ -10,11 +10,9 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out
-// of.
+// TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed and open.
 func TestGateInTheCycle(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
@@ -26,17 +24,9 @@ func TestGateInTheCycle(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), gate.ReasonCanGrow.Sentence) {
 		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonCanGrow.Sentence)
 	}
-	h.setCapacity(nodegroups.Full, nodegroups.Growing)
-	if _, err = h.schedule(pod("held-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonGrowing.Sentence) {
-		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonGrowing.Sentence)
-	}
 	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	if node, err := h.schedule(pod("burst").Obj()); node != "virtual" {
 		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
-	}
-	_, err = h.schedule(pod("opted-out").Annotation(pool.BurstAnnotation, pool.BurstNever).Obj())
-	if err == nil || !strings.Contains(err.Error(), gate.ReasonOptedOut.Sentence) {
-		t.Errorf("the pod that opted out was told %v, want %q", err, gate.ReasonOptedOut.Sentence)
 	}
 }
 

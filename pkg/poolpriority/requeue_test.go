@@ -119,7 +119,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			change := func() {
 				changed := pod("p").Annotation(pool.BurstAnnotation, tc.to).Annotation("changed", "yes").Obj()
 				must.Do(t)(pods.Update(h.ctx, changed, metav1.UpdateOptions{}))
-				h.eventually("the informer has the change", func() bool {
+				must.Eventually(h, "the informer has the change", func() bool {
 					p, err := lister.Pods("default").Get("p")
 					return err == nil && p.Annotations["changed"] == "yes"
 				})
@@ -149,7 +149,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 				return !waits()
 			}
 			if tc.again {
-				h.eventually("the pod is scheduled again", tried)
+				must.Eventually(h, "the pod is scheduled again", tried)
 			} else if time.Sleep(50 * time.Millisecond); tried() {
 				t.Error("the pod is scheduled again")
 			}

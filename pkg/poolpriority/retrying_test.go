@@ -72,20 +72,6 @@ func TestNobodyIsKilledForAMoment(t *testing.T) {
 	}
 }
 
-// TestHeldSurgePreemptsNobody: the same for a new pod of a rollout that waits for room.
-func TestHeldSurgePreemptsNobody(t *testing.T) {
-	w := newRolling(t, 1)
-	victims := w.countVictims()
-	p := pod("new-1").Priority(10).Obj()
-	p.OwnerReferences = owner("ReplicaSet", "new")
-	if err := w.fail(p); !strings.Contains(err.Error(), gate.ReasonRolloutTerminating.Sentence) {
-		t.Errorf("the pod was told %v", err)
-	}
-	if got := victims(); len(got) != 0 {
-		t.Errorf("%v were preempted", got)
-	}
-}
-
 // TestNoPreemptionAfterTheLease: a scheduler whose lease has run out preempts nobody.
 func TestNoPreemptionAfterTheLease(t *testing.T) {
 	for _, tc := range []struct {

@@ -82,15 +82,10 @@ func (w *rolling) deploy(d *appsv1.Deployment, replicaSet string) {
 	}
 	p := pod("p")
 	p.OwnerReferences = owner("ReplicaSet", replicaSet)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	must.Eventually(w, "the gatekeeper has heard of Deployment "+d.Name, func() bool {
 		status := w.plugin.gatekeeper.Rollout(p.Obj())
-		if status.Of != nil && (!d.Spec.Paused || !status.Of.GoesOn(-100)) {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("the gatekeeper does not hear of Deployment %s", d.Name)
-		}
-	}
+		return status.Of != nil && (!d.Spec.Paused || !status.Of.GoesOn(-100))
+	})
 }
 
 func (w *rolling) replicas(name string, revision, n int32) {

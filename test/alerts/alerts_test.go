@@ -43,12 +43,6 @@ type rule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-func read(t *testing.T, file string) []byte {
-	t.Helper()
-	data := must.ReadFile(t, file)
-	return data
-}
-
 // shipped returns the rules of the alerts component. All of them are alerts.
 func shipped(t *testing.T) groups {
 	t.Helper()
@@ -58,7 +52,7 @@ func shipped(t *testing.T) groups {
 		Metadata   map[string]any `json:"metadata"`
 		Spec       groups         `json:"spec"`
 	}
-	must.NoError(t, yaml.UnmarshalStrict(read(t, rulesFile), &object))
+	must.NoError(t, yaml.UnmarshalStrict(must.ReadFile(t, rulesFile), &object))
 	if len(object.Spec.Groups) != 1 || len(object.Spec.Groups[0].Rules) < 12 {
 		t.Fatalf("groups %+v", object.Spec.Groups)
 	}
@@ -85,15 +79,9 @@ func promtool(t *testing.T, files map[string][]byte, args ...string) (string, er
 	return string(out), err
 }
 
-func encode(t *testing.T, g groups) []byte {
-	t.Helper()
-	data := must.Get(yaml.Marshal(g))(t)
-	return data
-}
-
 // TestRules: promtool accepts the shipped rules.
 func TestRules(t *testing.T) {
-	if out, err := promtool(t, map[string][]byte{"rules.yaml": encode(t, shipped(t))}, "check", "rules", "rules.yaml"); err != nil {
+	if out, err := promtool(t, map[string][]byte{"rules.yaml": must.Get(yaml.Marshal(shipped(t)))(t)}, "check", "rules", "rules.yaml"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -101,7 +89,7 @@ func TestRules(t *testing.T) {
 // TestAlerts: each alert fires when it should, and not when it should not.
 func TestAlerts(t *testing.T) {
 	all := shipped(t)
-	tests := read(t, "testdata/alerts.yaml")
+	tests := must.ReadFile(t, "testdata/alerts.yaml")
 	var cases struct {
 		Tests []struct {
 			Name  string `json:"name"`
@@ -129,7 +117,7 @@ func TestAlerts(t *testing.T) {
 		}
 		r.Annotations = map[string]string{"summary": r.Annotations["summary"]} // alerts.yaml does not repeat the others, which are long
 	}
-	if out, err := promtool(t, map[string][]byte{"rules.yaml": encode(t, all), "alerts.yaml": tests}, "test", "rules", "alerts.yaml"); err != nil {
+	if out, err := promtool(t, map[string][]byte{"rules.yaml": must.Get(yaml.Marshal(all))(t), "alerts.yaml": tests}, "test", "rules", "alerts.yaml"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -138,7 +126,7 @@ func TestAlerts(t *testing.T) {
 // order. No section is about an alert that does not exist.
 func TestRunbooks(t *testing.T) {
 	sections := map[string]string{}
-	for _, part := range strings.Split("\n"+string(read(t, runbooks)), "\n## ")[1:] {
+	for _, part := range strings.Split("\n"+string(must.ReadFile(t, runbooks)), "\n## ")[1:] {
 		name, text, _ := strings.Cut(part, "\n")
 		sections[name] = text
 	}
@@ -214,7 +202,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 	names := 0
 	for _, file := range files {
-		text := string(read(t, file))
+		text := string(must.ReadFile(t, file))
 		names += len(named.FindAllString(text, -1))
 		for _, name := range unknown(t, text) {
 			t.Errorf("%s names %s, which nothing registers", file, name)

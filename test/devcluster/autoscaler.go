@@ -1,6 +1,7 @@
 package devcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,15 +48,9 @@ type AutoscalerOptions struct {
 }
 
 func (o *AutoscalerOptions) setDefaults() {
-	setDefault(&o.Interval, time.Second)
-	setDefault(&o.DelayAfterAdd, 3*o.Interval)
-	setDefault(&o.DeleteDelay, o.Interval/2)
-}
-
-func setDefault(field *time.Duration, value time.Duration) {
-	if *field == 0 {
-		*field = value
-	}
+	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.DelayAfterAdd = cmp.Or(o.DelayAfterAdd, 3*o.Interval)
+	o.DeleteDelay = cmp.Or(o.DeleteDelay, o.Interval/2)
 }
 
 // flags returns the options for package autoscaler.

@@ -6,10 +6,6 @@ package devcluster
 import (
 	"context"
 	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
 )
@@ -249,8 +246,8 @@ func (c *Cluster) startEtcd(clientPort, peerPort int) error {
 
 func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error {
 	key := filepath.Join(c.options.Dir, "service-account.key")
-	if err := writeRSAKey(key); err != nil {
-		return err
+	if _, _, err := keyutil.LoadOrGenerateKeyFile(key); err != nil {
+		return fmt.Errorf("writing the ServiceAccount key: %w", err)
 	}
 	admin, manager, scheduler := newToken(adminToken), newToken(managerToken), newToken(defaultSchedulerToken)
 	tokens := filepath.Join(c.options.Dir, "tokens.csv")
@@ -417,20 +414,4 @@ func poll(ctx context.Context, timeout time.Duration, fatal, check func() error)
 	}
 }
 
-func newToken(prefix string) string {
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // it never fails
-	return prefix + "-" + hex.EncodeToString(random)
-}
-
-func writeRSAKey(path string) error {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		return fmt.Errorf("generating the ServiceAccount key: %w", err)
-	}
-	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
-	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-		return fmt.Errorf("writing the ServiceAccount key: %w", err)
-	}
-	return nil
-}
+func newToken(prefix string) string { return prefix + "-" + rand.Text() }

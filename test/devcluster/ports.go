@@ -21,18 +21,15 @@ var errPortTaken = errors.New("its port is taken")
 // portTaken is a text that all servers log if their port is taken.
 const portTaken = "address already in use"
 
-var ports struct {
+var ports = struct {
 	sync.Mutex
 	used map[int]bool // by clusters of this process, which may not have bound them yet
-}
+}{used: map[int]bool{}}
 
 // FreePort returns a port on loopback on which no process listens now, and which FreePort has not returned before.
 func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
-	if ports.used == nil {
-		ports.used = map[int]bool{}
-	}
 	const looks = 1000
 	var last error
 	for range looks {

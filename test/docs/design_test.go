@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"poolpriority.dev/scheduler/test/markdown"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -57,21 +58,16 @@ type rule struct {
 func rulesOf(t *testing.T) []rule {
 	t.Helper()
 	var rules []rule
-	for _, page := range pages(t) {
-		if page.Path != "docs/design.md" {
+	for _, table := range must.Get(markdown.Read(root, "docs/design.md"))(t).Tables {
+		if !slices.Equal(table.Header, []string{"rule", "what holds", "why", "tests"}) {
 			continue
 		}
-		for _, table := range page.Tables {
-			if !slices.Equal(table.Header, []string{"rule", "what holds", "why", "tests"}) {
-				continue
+		for _, row := range table.Rows {
+			r := rule{name: row.Cells[0], holds: row.Cells[1]}
+			if row.Cells[3] != "" {
+				r.tests = strings.Split(row.Cells[3], ", ")
 			}
-			for _, row := range table.Rows {
-				r := rule{name: row.Cells[0], holds: row.Cells[1]}
-				if row.Cells[3] != "" {
-					r.tests = strings.Split(row.Cells[3], ", ")
-				}
-				rules = append(rules, r)
-			}
+			rules = append(rules, r)
 		}
 	}
 	return rules

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // part matches a word, or a part of an identifier such as fooBar or HTTPServer.
@@ -18,10 +19,7 @@ var part = regexp.MustCompile(`[A-Z]+[a-z]*|[a-z]+`)
 // TestRetiredWords: no text uses a word that CONTRIBUTING.md retires, as a word or as a part of an identifier.
 func TestRetiredWords(t *testing.T) {
 	own := filepath.Join(root, "CONTRIBUTING.md")
-	page, err := markdown.Read(root, "CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(markdown.Read(root, "CONTRIBUTING.md"))(t)
 	instead := map[string]string{}
 	for _, row := range page.Tables[len(page.Tables)-1].Rows {
 		for word := range strings.SplitSeq(row.Cells[0], ", ") {
@@ -31,7 +29,7 @@ func TestRetiredWords(t *testing.T) {
 	if instead["woken"] == "" {
 		t.Fatal("the page's last table is not that of the retired words")
 	}
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	must.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if entry.IsDir() && slices.Contains([]string{".git", ".devcluster", "bin"}, entry.Name()) {
 			return filepath.SkipDir
 		}
@@ -47,8 +45,5 @@ func TestRetiredWords(t *testing.T) {
 			}
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

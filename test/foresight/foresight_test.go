@@ -12,15 +12,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
+	"k8s.io/client-go/util/workqueue"
 
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -497,24 +495,10 @@ func (p *player) waitEnded(pod *corev1.Pod, since time.Time) {
 }
 
 func node(mode, agentPool, cpu string, taints ...corev1.Taint) *corev1.Node {
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{modeLabel: mode, agentPoolLabel: agentPool, corev1.LabelOSStable: "linux"}},
-		Spec:       corev1.NodeSpec{Taints: taints},
-		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}},
-	}
+	return simcluster.NewNode(cpu, map[string]string{modeLabel: mode, agentPoolLabel: agentPool, corev1.LabelOSStable: "linux"}, taints...)
 }
 
-func pod(name, cpu string, changes ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", Controller: ptr.To(true)}}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}},
-	}
-	for _, change := range changes {
-		change(p)
-	}
-	return p
-}
+var pod = simcluster.NewPod
 
 var gpuTaint = corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 
@@ -628,20 +612,7 @@ func history(t testing.TB, seed uint64, open opener) tally {
 // playAll plays n histories in parallel, and returns the sum of their results.
 func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 	tallies := make([]tally, n)
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range next {
-				tallies[i] = history(t, seed+uint64(i), open)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	workqueue.ParallelizeUntil(t.Context(), runtime.GOMAXPROCS(0), n, func(i int) { tallies[i] = history(t, seed+uint64(i), open) })
 	sum := tally{vainly: map[string]int{}, bursts: map[string]int{}}
 	for i, one := range tallies {
 		sum.held += one.held

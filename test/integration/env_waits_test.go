@@ -143,13 +143,8 @@ func (e *env) metrics() string {
 // scrape requests the metrics of one of our binaries. If the token is not empty, the request has the token.
 func (e *env) scrape(c *devcluster.Component, token string) (status int, body []byte, err error) {
 	e.Helper()
-	return e.get(c, "/metrics", token)
-}
-
-func (e *env) get(c *devcluster.Component, path, token string) (status int, body []byte, err error) {
-	e.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	request := must.Get(http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+path, nil))(e)
+	request := must.Get(http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+"/metrics", nil))(e)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

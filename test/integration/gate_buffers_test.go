@@ -1,9 +1,7 @@
 package integration
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -119,38 +117,26 @@ func TestBuffers(t *testing.T) {
 
 // TestBufferOfBurstPods: for a CapacityBuffer with a scalableRef, the autoscaler copies the newest pod, which runs on the
 // virtual node. With the tolerations that the controller adds, the copies fit there, no VM is kept, and the pod returns.
+// (Without the toleration of the gate taint, a VM is kept: TestBuffers.)
 func TestBufferOfBurstPods(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		add string
-		vms int
-	}{"with tolerations": {"true", 1}, "without": {"false", 2}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			data := must.ReadFile(t, "testdata/buffers.yaml")
-			config := filepath.Join(t.TempDir(), "config.yaml")
-			must.NoError(t, os.WriteFile(config, bytes.Replace(data, []byte("addTolerations: true"), []byte("addTolerations: "+tc.add), 1), 0o600))
-			e := startBuffers(t, config, 1)
-			e.Create(suite.Deployment("web", 4, "500m", endsFast))
-			e.Lands(20*time.Second, "web", map[string]int{"userpool": 4})
-			time.Sleep(time.Second) // the next pod is newer, in whole seconds
-			e.Scale("web", 5)
-			e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
-			e.Eventually(20*time.Second, func() string { return e.notReady("web") })
-			e.Stays(time.Second, func() string { return "" }) // the controller adds tolerations to pods that run
-			e.buffer(4, nil)
-			e.raise(3)
-			e.hasVMs(20*time.Second, "userpool", tc.vms)
-			e.keeps(6*time.Second, "userpool", tc.vms, map[string]int{"userpool": 4, "aci": 1})
-			if out := e.pools("lint"); strings.Contains(out, "BufferCopiesBurstPods") != (tc.add == "true") {
-				t.Error(out)
-			}
-			if tc.vms == 1 { // Return leaves nothing for such a buffer
-				e.Create(suite.Deployment("other", 3, "500m", endsFast))
-				e.Lands(30*time.Second, "web", map[string]int{"userpool": 5})
-			}
-		})
+	e := startBuffers(t, "testdata/buffers.yaml", 1)
+	e.Create(suite.Deployment("web", 4, "500m", endsFast))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4})
+	time.Sleep(time.Second) // the next pod is newer, in whole seconds
+	e.Scale("web", 5)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
+	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
+	e.Stays(time.Second, func() string { return "" }) // the controller adds tolerations to pods that run
+	e.buffer(4, nil)
+	e.raise(3)
+	e.hasVMs(20*time.Second, "userpool", 1)
+	e.keeps(6*time.Second, "userpool", 1, map[string]int{"userpool": 4, "aci": 1})
+	if out := e.pools("lint"); !strings.Contains(out, "BufferCopiesBurstPods") {
+		t.Error(out)
 	}
+	e.Create(suite.Deployment("other", 3, "500m", endsFast)) // Return leaves nothing for such a buffer
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 5})
 }
 
 // TestKarpenterBuffer: Return leaves the room that the real Karpenter keeps for a CapacityBuffer, so Karpenter buys no node

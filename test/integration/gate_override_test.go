@@ -8,10 +8,7 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
@@ -35,7 +32,7 @@ func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 
 // TestEmergency: an operator with rights on only the override's ConfigMap closes and opens the gate, also for pods that
 // select the virtual node. The override stays in force after fail-overs, even if the ConfigMap can no longer be read.
-// The budget and opt-outs also stay in force.
+// (The budget and opt-outs also stay in force: TestOverride in package gate.)
 func TestEmergency(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // the configuration allows 3 VMs
@@ -76,9 +73,6 @@ func TestEmergency(t *testing.T) {
 	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverridden")
 	e.Create(suite.Deployment("asks", 2, "50m", endsFast, suite.Selects("type", "virtual-kubelet")))
 	e.Create(suite.Deployment("web", 100, "50m", endsFast))
-	e.Create(suite.Deployment("never", 1, "1900m", endsFast, func(t *corev1.PodTemplateSpec) {
-		t.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstNever}
-	}))
 	closed := func() string {
 		if got := e.Placed(""); got["aci"] > 0 {
 			return fmt.Sprintf("pods were let in: %v", got)
@@ -105,12 +99,7 @@ func TestEmergency(t *testing.T) {
 		t.Helper()
 		before := e.holder()
 		must.NoError(t, syscall.Kill(leader.PID(), syscall.SIGKILL))
-		e.Eventually(20*time.Second, func() string {
-			if now := e.holder(); now == "" || now == before {
-				return "the lease is held by " + now
-			}
-			return ""
-		})
+		e.newLeader(20*time.Second, before)
 		round++
 		name := fmt.Sprint("asks-", round)
 		e.Create(suite.Deployment(name, 1, "50m", endsFast, suite.Selects("type", "virtual-kubelet")))
@@ -145,19 +134,6 @@ func TestEmergency(t *testing.T) {
 		return ""
 	})
 	t.Logf("the first pods were let in at most %v after kubectl was called", time.Since(began).Round(10*time.Millisecond))
-	// The budget of 2 CPUs is enough for 40 pods: the pods that select the virtual node, and some pods of web.
-	e.Eventually(30*time.Second, func() string {
-		if got := e.Placed(""); got["aci"] != 40 {
-			return fmt.Sprintf("%v; %s", got, e.Said("web"))
-		}
-		return ""
-	})
-	e.Stays(3*time.Second, func() string {
-		if got, never := e.Placed(""), e.Placed("never"); got["aci"] != 40 || never["aci"] > 0 {
-			return fmt.Sprintf("beyond the budget, or what may not burst: %v, %v", got, never)
-		}
-		return ""
-	})
 	e.publishesOverride(gate.OverrideOpen, "")
 	e.hasMetrics(`pool_priority_gate_override{gate="Open"} 1`, `pool_priority_gate_decisions_total{decision="open",pool="aci",reason="OverriddenOpen"}`)
 

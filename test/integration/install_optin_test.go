@@ -59,13 +59,18 @@ patches:
 		t.Helper()
 		return namedIn(namespace, scheduler, owners...)
 	}
+	// gets waits until new pods get the scheduler: the API server sees policies and labels after a while.
+	gets := func(want string) {
+		t.Helper()
+		e.Eventually(30*time.Second, func() string {
+			if got := named(""); got != want {
+				return fmt.Sprintf("a pod is given to %s, want %s", got, want)
+			}
+			return ""
+		})
+	}
 	label(`"pool-priority-scheduler"`)
-	e.Eventually(30*time.Second, func() string { // the API server reads its policies at intervals
-		if got := named(""); got != devcluster.SchedulerName {
-			return "a pod is given to " + got
-		}
-		return ""
-	})
+	gets(devcluster.SchedulerName)
 	if got := named("another"); got != "another" {
 		t.Errorf("a pod that names another scheduler is given to %s", got)
 	}
@@ -99,20 +104,10 @@ patches:
 	labels = nil
 	for value, want := range map[string]string{"team-a": "team-a", "mistyped": corev1.DefaultSchedulerName, "pool-priority-scheduler": devcluster.SchedulerName} {
 		label(`"` + value + `"`)
-		e.Eventually(30*time.Second, func() string { // the API server sees the label after a while
-			if got := named(""); got != want {
-				return fmt.Sprintf("in a namespace labelled %s a pod is given to %s, want %s", value, got, want)
-			}
-			return ""
-		})
+		gets(want)
 	}
 	label(`"pool-priority-scheduler"`)
-	e.Eventually(30*time.Second, func() string {
-		if got := named(""); got != devcluster.SchedulerName {
-			return "a pod is given to " + got
-		}
-		return ""
-	})
+	gets(devcluster.SchedulerName)
 	d := suite.Deployment("web", 2, "100m")
 	d.Spec.Template.Spec.SchedulerName = ""
 	e.Create(d)
@@ -120,12 +115,7 @@ patches:
 
 	// The opt-in is removed: running pods stay where they are, and new pods get the default scheduler.
 	label("null")
-	e.Eventually(30*time.Second, func() string {
-		if got := named(""); got != corev1.DefaultSchedulerName {
-			return "a pod is given to " + got
-		}
-		return ""
-	})
+	gets(corev1.DefaultSchedulerName)
 	before := e.Pods("web")
 	e.Scale("web", 3)
 	e.Eventually(20*time.Second, func() string {

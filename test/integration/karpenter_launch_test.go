@@ -1,11 +1,8 @@
 package integration
 
 import (
-	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -21,15 +17,12 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-var record = flag.String("record-nodeclaims", "", "directory that TestKarpenterLaunchFails writes the events of its NodeClaims to")
-
 // orderNode makes a NodeClaim of the NodePool "default" with the instance type and the node class, as Karpenter's
-// provisioner does. It records the events of the NodeClaim until stop is called, which writes them to a file if
-// -record-nodeclaims is set.
-func (e *env) orderNode(name, instanceType, nodeClass string) (stop func()) {
+// provisioner does.
+func (e *env) orderNode(name, instanceType, nodeClass string) {
 	e.Helper()
 	claim := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(fmt.Appendf(nil, `
+	must.NoError(e, yaml.Unmarshal(fmt.Appendf(nil, `
 apiVersion: karpenter.sh/v1
 kind: NodeClaim
 metadata: {name: %s, labels: {karpenter.sh/nodepool: default, agentpool: agentpool, kubernetes.azure.com/agentpool: agentpool}}
@@ -37,38 +30,8 @@ spec:
   nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: %s}
   resources: {requests: {cpu: 1, memory: 8Gi, pods: 110}}
   requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [%s]}, {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]
-`, name, nodeClass, instanceType), &claim.Object); err != nil {
-		e.Fatal(err)
-	}
-	client := e.dynamic().Resource(nodeClaims)
-	events := must.Get(client.Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}))(e)
-	must.Do(e)(client.Create(e.ctx, claim, metav1.CreateOptions{}))
-	done := make(chan []string)
-	go func() {
-		var seen []string
-		for event := range events.ResultChan() {
-			object, ok := event.Object.(*unstructured.Unstructured)
-			if !ok || event.Type == watch.Bookmark {
-				continue
-			}
-			object.SetManagedFields(nil)
-			if line, err := json.Marshal(map[string]any{"type": event.Type, "object": object.Object}); err == nil {
-				seen = append(seen, string(line))
-			}
-		}
-		done <- seen
-	}()
-	return func() {
-		events.Stop()
-		seen := <-done
-		if *record == "" {
-			return
-		}
-		data := fmt.Sprintf("{\"want\": \"\", \"events\": [\n%s\n]}\n", strings.Join(seen, ",\n"))
-		if err := os.WriteFile(filepath.Join(*record, name+".json"), []byte(data), 0o600); err != nil {
-			e.Error(err)
-		}
-	}
+`, name, nodeClass, instanceType), &claim.Object))
+	must.Do(e)(e.dynamic().Resource(nodeClaims).Create(e.ctx, claim, metav1.CreateOptions{}))
 }
 
 // becomes waits until the pool "user" is published with the state, the code, and a detail that contains the text.
@@ -96,13 +59,12 @@ func TestKarpenterLaunchFails(t *testing.T) {
 	e := startKarpenter(t, "testdata/karpenter-launch-fails.yaml")
 	e.becomes("CanGrow", "BelowLimits", "")
 
-	stop := e.orderNode("no-capacity", "s-1", "missing")
+	e.orderNode("no-capacity", "s-1", "missing")
 	e.becomes("Full", "LaunchFailed", "NodeClaim no-capacity: deleted before it was launched")
-	stop()
 
-	launched := e.orderNode("launched", "s-1", "default")
+	e.orderNode("launched", "s-1", "default")
 	e.becomes("CanGrow", "BelowLimits", "cpu: 1 of")
-	stop = e.orderNode("tried-again", "s-none", "default")
+	e.orderNode("tried-again", "s-none", "default")
 	e.becomes("CanGrow", "LaunchFailing", "")
 	// Karpenter does not write the NodePool's status now. It counts the node "launched" for as long.
 	if err := e.dynamic().Resource(nodeClaims).Delete(e.ctx, "launched", metav1.DeleteOptions{}); err != nil {
@@ -116,8 +78,6 @@ func TestKarpenterLaunchFails(t *testing.T) {
 		t.Errorf("burst %s after the launch failed, want 5 s", took)
 	}
 	e.becomes("Full", "LaunchFailed", "NodeClaim tried-again: LaunchFailed: ")
-	stop()
-	launched()
 }
 
 // TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims logs this once, and still opens the gate

@@ -48,13 +48,7 @@ func TestEmergencyScheduler(t *testing.T) {
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true }) // until the lease has passed to the other scheduler
 	e.scheduler.Kill()
 	e.Create(suite.Deployment("waits", 3, "800m", suite.ToleratesVirtualNode))
-	e.Eventually(30*time.Second, func() string {
-		if holder := e.holder(); holder == ours || holder == "" {
-			return fmt.Sprintf("the lease is held by %q", holder)
-		}
-		return ""
-	})
-	theirs := e.holder()
+	theirs := e.newLeader(30*time.Second, ours)
 	e.Eventually(20*time.Second, func() string { // one was tried, and the virtual node was refused
 		if said := e.Said("waits"); !strings.Contains(said, "untolerated taint") {
 			return said
@@ -93,6 +87,18 @@ func (e *env) holder() string {
 		return ""
 	}
 	return *lease.Spec.HolderIdentity
+}
+
+// newLeader waits until a process other than before has our scheduler's lease, and returns its identity.
+func (e *env) newLeader(within time.Duration, before string) (now string) {
+	e.Helper()
+	e.Eventually(within, func() string {
+		if now = e.holder(); now == "" || now == before {
+			return fmt.Sprintf("the lease is held by %q", now)
+		}
+		return ""
+	})
+	return now
 }
 
 // leads returns an error text if another process has the lease.

@@ -32,17 +32,8 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	const config = "testdata/failover.yaml"
 	data := must.ReadFile(t, config)
 	second := must.WriteFile(t, "second.yaml", data)
-	changes := func(from string) {
-		t.Helper()
-		e.Eventually(15*time.Second, func() string {
-			if now := e.holder(); now == "" || now == from {
-				return fmt.Sprintf("the lease is held by %q", now)
-			}
-			return ""
-		})
-	}
 	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
-	changes("")
+	e.newLeader(15*time.Second, "")
 	standby := must.Get(e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac))(t)
 	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
 	time.Sleep(3 * time.Second) // the standby has started
@@ -78,7 +69,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	leader := e.holder()
 	must.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGSTOP))
 	before := len(survivors())
-	changes(leader)
+	e.newLeader(15*time.Second, leader)
 	e.Eventually(60*time.Second, func() string {
 		if h, l := e.Placed("high"), e.Placed(low); h["userpool"]+h["systempool"] != high || l["userpool"]+l["systempool"] != places-high || l["aci"] != high {
 			return fmt.Sprintf("of high priority %v, others %v", h, l)

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,39 +24,25 @@ type playground struct {
 	dir  string
 	cmd  *exec.Cmd
 	done chan error
-
-	mu  sync.Mutex
-	out bytes.Buffer // of both streams
-}
-
-func (p *playground) Write(data []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Write(data)
-}
-
-func (p *playground) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.String()
+	out  lockedBuffer // of both streams
 }
 
 // up runs devcluster up with the arguments in the root of the repository, and returns when it is ready.
 func up(t *testing.T, args ...string) *playground {
 	p := &playground{Suite: suite.New(t.Context(), t, nil), dir: t.TempDir(), done: make(chan error, 1)}
 	p.cmd = p.devcluster(append([]string{"up"}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = p, p
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in the test's terminal ends the test only
 	must.NoError(t, p.cmd.Start())
 	go func() { p.done <- p.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		if t.Failed() {
-			t.Logf("devcluster up said:\n%s", p.said())
+			t.Logf("devcluster up said:\n%s", p.out.String())
 		}
 	})
 	p.Eventually(time.Minute, func() string {
-		if said := p.said(); !strings.Contains(said, "stops everything") {
+		if said := p.out.String(); !strings.Contains(said, "stops everything") {
 			return "it is not ready:\n" + said
 		}
 		return ""
@@ -135,7 +119,7 @@ func TestUp(t *testing.T) {
 		}
 	}
 	var script []string
-	for _, line := range invitation.FindAllStringSubmatch(p.said(), -1) {
+	for _, line := range invitation.FindAllStringSubmatch(p.out.String(), -1) {
 		if words := strings.Fields(line[1]); filepath.Base(words[0]) == "kubectl-pools" {
 			if _, err := os.Stat(words[0]); errors.Is(err, os.ErrNotExist) {
 				t.Logf("%s is not built", words[0])
@@ -145,7 +129,7 @@ func TestUp(t *testing.T) {
 		script = append(script, line[1])
 	}
 	if len(script) < 3 {
-		t.Fatalf("it printed nothing to try: %s", p.said())
+		t.Fatalf("it printed nothing to try: %s", p.out.String())
 	}
 	shell := exec.Command("sh", "-ec", strings.Join(script, "\n"))
 	shell.Dir = root
@@ -167,7 +151,7 @@ func TestUpIsReported(t *testing.T) {
 	children := p.children()
 	must.NoError(t, syscall.Kill(children[devcluster.SchedulerName], syscall.SIGKILL))
 	p.ends(children, 1)
-	if want := "devcluster: pool-priority-scheduler ended (signal: killed); the end of " + p.dir; !strings.Contains(p.said(), want) {
+	if want := "devcluster: pool-priority-scheduler ended (signal: killed); the end of " + p.dir; !strings.Contains(p.out.String(), want) {
 		t.Errorf("no %q", want)
 	}
 
@@ -176,7 +160,7 @@ func TestUpIsReported(t *testing.T) {
 	if children["etcd"] == 0 || children[devcluster.SchedulerName] != 0 || children[devcluster.ControllerName] != 0 {
 		t.Errorf("without a scheduler there run %v", children)
 	}
-	if !strings.Contains(p.said(), "without a scheduler") {
+	if !strings.Contains(p.out.String(), "without a scheduler") {
 		t.Error("it does not say that there is no scheduler")
 	}
 	must.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))

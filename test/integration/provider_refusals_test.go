@@ -238,26 +238,6 @@ func TestBurstPoolsInTurn(t *testing.T) {
 	})
 }
 
-// TestBrokenImage: if the provider refuses the pods of one owner because of their image, the burst pool stays open for
-// other pods. An event reports the refusal.
-func TestBrokenImage(t *testing.T) {
-	t.Parallel()
-	e := startRefusing(t)
-	e.VirtualNode.Azure().RefuseWith(azure.Refusal{Status: 400, Code: "InaccessibleImage", Message: "The image 'web' in container group 'broken' is not accessible.",
-		Match: func(s azure.Spec) bool { return strings.HasPrefix(s.Pod, "broken") }})
-	e.Create(suite.Deployment("web", 2, "1")) // fills the VM
-	e.Lands(30*time.Second, "web", map[string]int{"userpool": 2})
-	e.Create(suite.Deployment("broken", 4, "1"))
-	e.Lands(time.Minute, "broken", map[string]int{"": 4})
-	e.Create(suite.Deployment("fine", 4, "1"))
-	e.Eventually(time.Minute, func() string { return e.runs("fine", 4) })
-	e.Told("broken", "refused")
-	events := e.Events("BurstRefused")
-	if !slices.ContainsFunc(events, func(m string) bool { return strings.Contains(m, "InaccessibleImage") }) {
-		t.Errorf("events of refused pods: %q", events)
-	}
-}
-
 // TestVirtualNodeGoesAndComes: while the virtual node's connector is down, its pods stay, and new pods wait. Then the
 // Node is deleted, and the restarted connector creates it again. Pods burst again. (TestNewBurstNodeWaitsForItsTaint in
 // package poolpriority: not before the new Node has the gate taint.)

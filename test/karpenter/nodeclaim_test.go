@@ -2,8 +2,6 @@ package karpenter
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,25 +17,9 @@ import (
 // FuzzNodeClaim: no input causes a panic. A NodeClaim that Karpenter's types read as launched, or as not yet tried, is
 // not read as a failed launch. The detail about a failed launch is one line of bounded length.
 func FuzzNodeClaim(f *testing.F) {
-	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/nodeclaims/*.json")
-	if err != nil || len(files) == 0 {
-		f.Fatal("no samples", err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		var sample struct {
-			Events []struct{ Object json.RawMessage }
-		}
-		if err := json.Unmarshal(data, &sample); err != nil {
-			f.Fatal(err)
-		}
-		for _, event := range sample.Events {
-			f.Add([]byte(event.Object), false)
-			f.Add([]byte(event.Object), true)
-		}
+	for _, claim := range samples(f, "nodeclaims/*.json") {
+		f.Add([]byte(claim), false)
+		f.Add([]byte(claim), true)
 	}
 	const object = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7"},"conditions":[{"type":"Ready","status":"True"}]}}`
 	f.Fuzz(func(t *testing.T, data []byte, gone bool) {

@@ -4,8 +4,8 @@ package karpenter
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -18,29 +18,39 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// FuzzNodePool: no input causes a panic. If a NodePool is read as Full, then by Karpenter's types any node that it
-// could order exceeds the limits.
-func FuzzNodePool(f *testing.F) {
-	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/*.json")
+// samples returns the recorded objects in the files that match the pattern.
+func samples(f *testing.F, pattern string) (objects []json.RawMessage) {
+	f.Helper()
+	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/" + pattern)
 	if err != nil || len(files) == 0 {
 		f.Fatal("no samples", err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
 		var sample struct {
-			Object json.RawMessage `json:"object"`
+			Object json.RawMessage
+			Events []struct{ Object json.RawMessage }
 		}
-		if err := json.Unmarshal(data, &sample); err != nil {
-			f.Fatal(err)
+		must.NoError(f, json.Unmarshal(must.ReadFile(f, file), &sample))
+		if sample.Object != nil {
+			objects = append(objects, sample.Object)
 		}
-		f.Add([]byte(sample.Object))
+		for _, event := range sample.Events {
+			objects = append(objects, event.Object)
+		}
+	}
+	return objects
+}
+
+// FuzzNodePool: no input causes a panic. If a NodePool is read as Full, then by Karpenter's types any node that it
+// could order exceeds the limits.
+func FuzzNodePool(f *testing.F) {
+	for _, object := range samples(f, "*.json") {
+		f.Add([]byte(object))
 	}
 	const head = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7","memory":"1Gi","nodes":"0"},"conditions":[{"type":"Ready","status":"True"}]},"spec":`
 	for _, spec := range []string{
@@ -139,11 +149,7 @@ func allowed(n *karpenterv1.NodePool, cpu int64) bool {
 		}
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn:
-			found := false
-			for _, v := range r.Values {
-				found = found || v == value
-			}
-			if !found {
+			if !slices.Contains(r.Values, value) {
 				return false
 			}
 		case corev1.NodeSelectorOpGt:

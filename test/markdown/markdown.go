@@ -50,8 +50,6 @@ func (b *Block) Is(language, mark string) bool {
 
 // Table is a table, with the text of its cells.
 type Table struct {
-	// Under is the heading above it.
-	Under  string
 	Header []string
 	Rows   []Row
 }
@@ -102,10 +100,9 @@ func Pages(root string) ([]*Page, error) {
 
 // reader walks through a page.
 type reader struct {
-	source  []byte
-	page    *Page
-	heading string
-	line    int // of the last block
+	source []byte
+	page   *Page
+	line   int // of the last block
 }
 
 func (r *reader) visit(node ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -117,8 +114,7 @@ func (r *reader) visit(node ast.Node, entering bool) (ast.WalkStatus, error) {
 	}
 	switch n := node.(type) {
 	case *ast.Heading:
-		r.heading = r.text(n)
-		r.page.anchor(r.heading)
+		r.page.anchor(r.text(n))
 	case *ast.Link:
 		r.page.Links = append(r.page.Links, Link{Target: string(n.Destination), Line: r.line})
 	case *ast.Image:
@@ -136,7 +132,7 @@ func (r *reader) visit(node ast.Node, entering bool) (ast.WalkStatus, error) {
 }
 
 func (r *reader) table(node *east.Table) {
-	t := Table{Under: r.heading}
+	t := Table{}
 	for child := node.FirstChild(); child != nil; child = child.NextSibling() {
 		var cells []string
 		for cell := child.FirstChild(); cell != nil; cell = cell.NextSibling() {

@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 		Anchors: map[string]bool{"a-page-read": true, "why": true, "why-1": true},
 		Links:   []Link{{"gate.md#why", 3}, {"../pkg", 3}, {"a.md", 24}, {"demo.svg", 27}},
 		Blocks:  []Block{{Info: []string{"sh", "runnable"}, Text: "ls\n\npwd\n", Line: 11}, {Text: "plain\n", Line: 19}},
-		Tables: []Table{{Under: "Why?", Header: []string{"code", "what"}, Rows: []Row{
+		Tables: []Table{{Header: []string{"code", "what"}, Rows: []Row{
 			{Cells: []string{"A", "says so: x | y"}, Line: 24}, {Cells: []string{"B", ""}, Line: 25}}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 func ago(now, t time.Time) string {
@@ -76,24 +78,8 @@ func (h *history) describe(k int) string {
 	return b.String()
 }
 
-// describe returns a description of the groups in the view.
+// describe returns the view as it is published.
 func (s *subject) describe(now time.Time) string {
-	var b strings.Builder
-	for i := range s.rule.Pools.Regular() {
-		p := &s.view.Pools[i]
-		fmt.Fprintf(&b, "view of pool %d: looked %s, pauses", i, ago(now, p.ScannedBefore))
-		for _, pause := range p.Outages {
-			fmt.Fprintf(&b, " %s-%s", ago(now, pause.From), ago(now, pause.To))
-		}
-		b.WriteString("\n")
-		for k := range p.Groups {
-			g := &p.Groups[k]
-			fmt.Fprintf(&b, "  %s %s %s since %s, moved %s, nodes %d, starting %d, last ready %s, shapes", g.Name, g.State, g.Reason.Code, ago(now, g.Since), ago(now, g.LastActivity), g.Nodes, g.Starting, ago(now, g.LastReady))
-			for _, shape := range g.NodeTemplates {
-				fmt.Fprintf(&b, " (%s %v %s)", shape.Labels["disk"], shape.Taints, shape.Allocatable.Cpu())
-			}
-			b.WriteString("\n")
-		}
-	}
-	return b.String()
+	data, _ := yaml.Marshal(s.view) // it has nothing that cannot be written
+	return fmt.Sprintf("the view at %v:\n%s", now, data)
 }

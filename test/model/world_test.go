@@ -28,7 +28,6 @@ type group struct {
 	target, max        int
 	backoff, unhealthy bool
 	readyTaint         bool // its nodes have a taint while they start, which the configuration does not name
-	unlisted           bool // its nodes are in no pool
 }
 
 // node is a node as it is at one time.
@@ -131,7 +130,7 @@ func newWorld(r *rand.Rand) *world {
 		}
 	}
 	if r.IntN(4) == 0 {
-		add("aks-lone-6-vmss", "lone", "lone", "").unlisted = true
+		add("aks-lone-6-vmss", "lone", "lone", "") // its nodes are in no pool
 	}
 	for _, g := range w.groups {
 		if r.IntN(3) > 0 {

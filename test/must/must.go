@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // NoError fails the test if there is an error.
@@ -30,6 +31,16 @@ func Get[T any](value T, err error) func(testing.TB) T {
 		t.Helper()
 		NoError(t, err)
 		return value
+	}
+}
+
+// Eventually waits until the condition holds, for at most a minute.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute it does not hold that %s", what)
+		}
 	}
 }
 

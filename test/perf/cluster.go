@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -65,10 +65,9 @@ type cluster struct {
 	serial int
 }
 
-// newCluster returns a cluster of size VMs, with three user nodes for every two system nodes, and one virtual node. Its
-// first pods are in the given number of namespaces.
-func newCluster(ctx context.Context, profiles string, wrap bool, size, namespaces int, f fill) (*cluster, error) {
-	config, err := options.LoadConfigFromFile(klog.Background(), profiles)
+// newCluster returns a cluster of size VMs, with three user nodes for every two system nodes, and one virtual node.
+func newCluster(ctx context.Context, size int, f fill) (*cluster, error) {
+	config, err := options.LoadConfigFromFile(klog.Background(), "test/perf/profiles.yaml") // the variants
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +104,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 	if err != nil {
 		return nil, err
 	}
-	if wrap { // as our binary does
-		plugins.Wrap(ctx, c.sched, config.Profiles)
-	}
+	plugins.Wrap(ctx, c.sched, config.Profiles) // as our binary does
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	for deadline := time.Now().Add(time.Minute); c.sched.Cache.NodeCount() <= size; time.Sleep(10 * time.Millisecond) {
@@ -117,7 +114,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 	}
 	// Pods are added to the scheduler's cache directly, without the fake API server.
 	for i := range size + 1 {
-		for _, pod := range fillers(i, size, namespaces, f) {
+		for _, pod := range fillers(i, size, f) {
 			if err := c.sched.Cache.AddPod(klog.Background(), pod); err != nil {
 				return nil, err
 			}
@@ -141,31 +138,27 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 
 func makeNode(i, size int) *v1.Node {
 	name := fmt.Sprintf("node-%05d", i)
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
-		v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), v1.LabelOSStable: "linux",
-	}}}
-	cpu, memory, pods := "4", "16Gi", "110"
+	node := st.MakeNode().Name(name).UID(name).Label(v1.LabelHostname, name).Label(v1.LabelTopologyZone, fmt.Sprintf("zone-%d", i%3)).Label(v1.LabelOSStable, "linux").
+		Capacity(map[v1.ResourceName]string{v1.ResourceCPU: "4", v1.ResourceMemory: "16Gi", v1.ResourcePods: "110"})
 	switch {
 	case i == size:
-		node.Labels["type"] = "virtual-kubelet"
-		node.Spec.Taints = []v1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: v1.TaintEffectNoSchedule}}
-		cpu, memory, pods = "10000", "4Ti", "5000"
+		node.Label("type", "virtual-kubelet").Taints([]v1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: v1.TaintEffectNoSchedule}}).
+			Capacity(map[v1.ResourceName]string{v1.ResourceCPU: "10000", v1.ResourceMemory: "4Ti", v1.ResourcePods: "5000"})
 	case isUser(i):
-		node.Labels[mode] = "user"
+		node.Label(mode, "user")
 	default:
-		node.Labels[mode] = "system"
+		node.Label(mode, "system")
 	}
-	node.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory), v1.ResourcePods: resource.MustParse(pods)}
-	node.Status.Capacity = node.Status.Allocatable
 	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
-	return node
+	return node.Obj()
 }
 
 func isUser(i int) bool { return i%5 < 3 }
 
-// fillers returns the ten pods that are on the node from the start.
-func fillers(i, size, namespaces int, f fill) []*v1.Pod {
-	const count = 10
+// fillers returns the ten pods that are on the node from the start. They are in ten namespaces, and the pods to schedule
+// in one of them.
+func fillers(i, size int, f fill) []*v1.Pod {
+	const count, namespaces = 10, 10
 	cpu := int64(40) // together a tenth of the node
 	taken := f == overflowing || isUser(i) && (f == full || f == nearlyFull && i%100 != 0)
 	switch {
@@ -190,33 +183,27 @@ func fillers(i, size, namespaces int, f fill) []*v1.Pod {
 
 // makePod returns a pod that tolerates the virtual node, so that every variant may use it.
 func makePod(name string, k kind) *v1.Pod {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": string(k[0])}},
-		Spec: v1.PodSpec{
-			Containers: []v1.Container{{Name: "c", Image: "image", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("128Mi")}}}},
-			Tolerations: []v1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: v1.TolerationOpExists}},
-		},
-	}
-	mine := &metav1.LabelSelector{MatchLabels: pod.Labels}
+	pod := st.MakePod().Namespace("default").Name(name).UID(name).Label("app", string(k[0])).Toleration("virtual-kubelet.io/provider").
+		Req(map[v1.ResourceName]string{v1.ResourceCPU: "100m", v1.ResourceMemory: "128Mi"})
+	mine := &metav1.LabelSelector{MatchLabels: map[string]string{"app": string(k[0])}}
 	switch k {
 	case plain:
 	case spread:
-		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: mine}}
+		pod.SpreadConstraint(1, v1.LabelTopologyZone, v1.DoNotSchedule, mine, nil, nil, nil, nil)
 	case antiAffinity:
-		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: v1.LabelHostname, LabelSelector: mine}}}}
+		pod.PodAntiAffinity(v1.LabelHostname, mine, st.PodAntiAffinityWithRequiredReq)
 	case nothing:
-		pod.Spec.NodeSelector = map[string]string{"no": "node"}
+		pod.NodeSelector(map[string]string{"no": "node"})
 	case unschedulable:
 		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("5")
 		pod.Spec.HostNetwork = true
 		pod.Spec.Tolerations = nil
 	case ordered:
-		pod.Annotations = map[string]string{pool.OrderAnnotation: "same"}
+		pod.Annotation(pool.OrderAnnotation, "same")
 	case volume:
-		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}}
+		pod.PVC("claim")
 	}
-	return pod
+	return pod.Obj()
 }
 
 // outcome has the results of scheduling pods.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,32 +26,14 @@ import (
 )
 
 func main() {
-	profiles := flag.String("profiles", "test/perf/profiles.yaml", "the variants")
 	sizes := flag.String("sizes", "1000,5000,15000", "numbers of VMs")
 	rounds := flag.Int("rounds", 7, "rounds")
-	wrap := flag.Bool("wrap", true, "wrap the profile, as pool-priority-scheduler does; false measures the plugin by itself")
 	pods := flag.Int("pods", 500, "pods in a variant's turn, where a cycle takes less than a millisecond; elsewhere an eighth of that")
-	namespaces := flag.Int("namespaces", 10, "namespaces of the pods that are there; the pods to schedule are in one of them")
-	alone := flag.Bool("alone", false, "run ours alone, for a profile")
-	profile := flag.String("cpuprofile", "", "file for a CPU profile")
-	only := flag.String("only", "", "only the scenarios whose cluster and pods contain this, as in \"full spread\"")
 	flag.Parse()
-	if *profile != "" {
-		file, err := os.Create(*profile)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		if err := pprof.StartCPUProfile(file); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		defer pprof.StopCPUProfile()
-	}
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	b := &bench{ctx: ctx, profiles: *profiles, wrap: *wrap, namespaces: *namespaces, only: *only, alone: *alone, rounds: *rounds, pods: *pods, out: os.Stdout}
+	b := &bench{ctx: ctx, rounds: *rounds, pods: *pods, out: os.Stdout}
 	for _, s := range strings.Split(*sizes, ",") {
 		size, err := strconv.Atoi(s)
 		if err != nil {
@@ -69,11 +50,6 @@ func main() {
 
 type bench struct {
 	ctx           context.Context
-	profiles      string
-	wrap          bool
-	namespaces    int
-	only          string
-	alone         bool
 	sizes         []int
 	rounds, pods  int
 	out           io.Writer
@@ -139,13 +115,10 @@ func (b *bench) run() error {
 	for _, size := range b.sizes {
 		clusters := map[fill]*cluster{}
 		for _, s := range scenarios(size) {
-			if !strings.Contains(fmt.Sprintf("%s %s", s.fill, s.kind), b.only) {
-				continue
-			}
 			if clusters[s.fill] == nil {
 				clear(clusters) // one at a time: 15,000 nodes take memory
 				runtime.GC()
-				c, err := newCluster(b.ctx, b.profiles, b.wrap, size, b.namespaces, s.fill)
+				c, err := newCluster(b.ctx, size, s.fill)
 				if err != nil {
 					return err
 				}
@@ -173,9 +146,6 @@ func verdict(value, target float64) string {
 // compare prints a row for each variant that the scenario is compared with.
 func (b *bench) compare(table io.Writer, c *cluster, size int, s scenario) error {
 	variants := []string{"ours"}
-	if b.alone {
-		s.with = nil
-	}
 	for _, w := range s.with {
 		variants = append(variants, w.with)
 	}
@@ -232,7 +202,7 @@ func median(values []float64) float64 {
 
 // acceptPath measures the time and the allocations of our Filter for a node that passes.
 func (b *bench) acceptPath() error {
-	c, err := newCluster(b.ctx, b.profiles, b.wrap, 100, b.namespaces, roomy)
+	c, err := newCluster(b.ctx, 100, roomy)
 	if err != nil {
 		return err
 	}

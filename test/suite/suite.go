@@ -4,6 +4,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -256,17 +257,11 @@ func (s *Suite) Told(app, text string) {
 
 // Equal reports whether the counts are the same. A missing count is 0.
 func Equal(a, b map[string]int) bool {
-	for k, v := range a {
-		if b[k] != v {
-			return false
-		}
+	a, b = maps.Clone(a), maps.Clone(b)
+	for _, counts := range []map[string]int{a, b} {
+		maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
 	}
-	for k, v := range b {
-		if a[k] != v {
-			return false
-		}
-	}
-	return true
+	return maps.Equal(a, b)
 }
 
 // Said returns the name of a pending pod of the app, with the reason and the message of its condition PodScheduled.

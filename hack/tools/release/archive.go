@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -18,31 +17,35 @@ type file struct {
 	data []byte
 }
 
-// tarGzip returns an archive that depends only on its arguments, and the digest of the archive before compression.
-func tarGzip(files []file, modified time.Time) (archive []byte, diffID v1.Hash) {
+// tarGzip returns an archive that depends only on the files and the commit, and the digest of the archive before
+// compression.
+func (r *release) tarGzip(files []file) (archive []byte, diffID v1.Hash) {
 	files = slices.SortedFunc(slices.Values(files), func(a, b file) int { return strings.Compare(a.name, b.name) })
 	var plain, compressed bytes.Buffer
 	w := tar.NewWriter(&plain)
 	for _, f := range files {
-		succeed(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: modified}))
-		must(w.Write(f.data))
+		r.ok(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: r.created}))
+		get(w.Write(f.data))(&r.task)
 	}
-	succeed(w.Close())
+	r.ok(w.Close())
 	z := gzip.NewWriter(&compressed)
-	must(z.Write(plain.Bytes()))
-	succeed(z.Close())
+	get(z.Write(plain.Bytes()))(&r.task)
+	r.ok(z.Close())
 	return compressed.Bytes(), digest(plain.Bytes())
 }
 
 // untarGzip returns the files of an archive by their names.
-func untarGzip(archive []byte) map[string]file {
+func (t *task) untarGzip(archive []byte) map[string]file {
 	files := map[string]file{}
-	for r := tar.NewReader(must(gzip.NewReader(bytes.NewReader(archive)))); ; {
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if !t.ok(err) {
+		return files
+	}
+	for r := tar.NewReader(z); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if err == io.EOF || !t.ok(err) {
 			return files
 		}
-		succeed(err)
-		files[header.Name] = file{header.Name, header.Mode, must(io.ReadAll(r))}
+		files[header.Name] = file{header.Name, header.Mode, get(io.ReadAll(r))(t)}
 	}
 }

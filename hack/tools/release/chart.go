@@ -23,26 +23,26 @@ func chartFile(version string) string { return program + "-" + chartVersion(vers
 func chartRepository(registry string) string { return registry + "/charts/" + program }
 
 // chart writes the chart as a .tgz and as an OCI layout. The chart has the digests of the images by minor version.
-func (r release) chart(digests map[string]string) {
+func (r *release) chart(digests map[string]string) {
 	files := r.readTree("charts/"+program, program)
 	var metadata []byte
 	for i := range files {
 		switch f := &files[i]; f.name {
 		case program + "/Chart.yaml":
-			f.data = replaceLine(f.data, "version: .*", "version: "+chartVersion(r.version))
-			f.data = replaceLine(f.data, "appVersion: .*", "appVersion: "+r.version)
-			metadata = must(yaml.YAMLToJSON(f.data))
+			f.data = r.replaceLine(f.data, "version: .*", "version: "+chartVersion(r.version))
+			f.data = r.replaceLine(f.data, "appVersion: .*", "appVersion: "+r.version)
+			metadata = get(yaml.YAMLToJSON(f.data))(&r.task)
 		case program + "/values.yaml":
-			f.data = replaceLine(f.data, "  repository: .*", "  repository: "+r.repository())
-			require(parseRepository(f.data) == r.repository(), "values.yaml: the repository is %q after the edit", parseRepository(f.data))
+			f.data = r.replaceLine(f.data, "  repository: .*", "  repository: "+r.repository())
+			r.require(r.parseRepository(f.data) == r.repository(), "values.yaml: the repository is %q after the edit", r.parseRepository(f.data))
 		case program + "/files/released":
 			for minor, digest := range digests {
-				f.data = replaceLine(f.data, regexp.QuoteMeta(minor), minor+" "+digest)
+				f.data = r.replaceLine(f.data, regexp.QuoteMeta(minor), minor+" "+digest)
 			}
-			require(maps.Equal(parseBuilds(f.data), digests), "files/released is %q after the edit", f.data)
+			r.require(maps.Equal(parseBuilds(f.data), digests), "files/released is %q after the edit", f.data)
 		}
 	}
-	archive, _ := tarGzip(files, r.created)
+	archive, _ := r.tarGzip(files)
 	r.write(chartFile(r.version), archive)
 	l := r.newLayout("chart")
 	d := l.addManifest(l.add(helmConfig, metadata), l.add(helmChart, archive), r.labels(chartVersion(r.version)))
@@ -51,17 +51,17 @@ func (r release) chart(digests map[string]string) {
 }
 
 // replaceLine replaces the only line that matches the pattern.
-func replaceLine(text []byte, pattern, replacement string) []byte {
+func (t *task) replaceLine(text []byte, pattern, replacement string) []byte {
 	expression := regexp.MustCompile("(?m)^" + pattern + "$")
 	n := len(expression.FindAll(text, -1))
-	require(n == 1, "the chart has %d lines %q, want 1", n, pattern)
+	t.require(n == 1, "the chart has %d lines %q, want 1", n, pattern)
 	return expression.ReplaceAll(text, []byte(replacement))
 }
 
 // parseRepository returns the image's repository in the chart's values.
-func parseRepository(data []byte) string {
+func (t *task) parseRepository(data []byte) string {
 	var values struct{ Image struct{ Repository string } }
-	succeed(yaml.Unmarshal(data, &values))
+	t.ok(yaml.Unmarshal(data, &values))
 	return values.Image.Repository
 }
 

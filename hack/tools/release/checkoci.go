@@ -11,12 +11,12 @@ import (
 // readBlob reads a blob, and compares its size and digest with the descriptor.
 func (c *checker) readBlob(layout string, d v1.Descriptor) []byte {
 	data := c.read("oci/" + layout + "/blobs/sha256/" + d.Digest.Hex)
-	require(int64(len(data)) == d.Size && digest(data) == d.Digest, "oci/%s: the blob %s has another size or digest", layout, d.Digest)
+	c.require(int64(len(data)) == d.Size && digest(data) == d.Digest, "oci/%s: the blob %s has another size or digest", layout, d.Digest)
 	return data
 }
 
 func readJSON[T any](c *checker, layout string, d v1.Descriptor) (value T) {
-	succeed(json.Unmarshal(c.readBlob(layout, d), &value))
+	c.ok(json.Unmarshal(c.readBlob(layout, d), &value))
 	return value
 }
 
@@ -25,10 +25,9 @@ func readJSON[T any](c *checker, layout string, d v1.Descriptor) (value T) {
 func (c *checker) checkLayout(name, repository, tag string) v1.Descriptor {
 	dir := "oci/" + name
 	var index v1.IndexManifest
-	succeed(json.Unmarshal(c.read(dir+"/index.json"), &index))
-	require(len(index.Manifests) == 1, "%s has %d entries, want 1", dir, len(index.Manifests))
-	d := index.Manifests[0]
-	require(d.Annotations[refName] == tag && d.Annotations[containerdRef] == repository+":"+tag,
+	c.ok(json.Unmarshal(c.read(dir+"/index.json"), &index))
+	d := only(&c.task, "entries of "+dir, index.Manifests)
+	c.require(d.Annotations[refName] == tag && d.Annotations[containerdRef] == repository+":"+tag,
 		"%s is tagged %v, want %s:%s", dir, d.Annotations, repository, tag)
 	reached, next := map[string]bool{}, []v1.Descriptor{d}
 	for len(next) > 0 {
@@ -48,8 +47,8 @@ func (c *checker) checkLayout(name, repository, tag string) v1.Descriptor {
 			c.readBlob(name, d)
 		}
 	}
-	for _, blob := range must(fs.Glob(c, dir+"/blobs/sha256/*")) {
-		require(reached[blob], "%s is not part of %s:%s", blob, repository, tag)
+	for _, blob := range get(fs.Glob(c, dir+"/blobs/sha256/*"))(&c.task) {
+		c.require(reached[blob], "%s is not part of %s:%s", blob, repository, tag)
 	}
 	c.printf("%s: %s:%s, all %d blobs have their digests", dir, repository, tag, len(reached))
 	return d
@@ -62,9 +61,10 @@ func (c *checker) checkSignature(name, repository string, signed v1.Hash) {
 	}
 	layout := name + ".sig"
 	manifest := readJSON[v1.Manifest](c, layout, c.checkLayout(layout, repository, signatureTag(signed)))
-	require(len(manifest.Layers) == 1 && manifest.Layers[0].MediaType == simpleSigning, "oci/%s is not a signature of cosign", layout)
-	data := c.readBlob(layout, manifest.Layers[0])
-	require(string(data) == string(payload(repository, signed)), "oci/%s is the signature of %s", layout, data)
-	require(isSigned(c.key, data, manifest.Layers[0].Annotations[signatureAnnotation]), "oci/%s is not a signature by this key", layout)
+	layer := only(&c.task, "layers of oci/"+layout, manifest.Layers)
+	c.require(layer.MediaType == simpleSigning, "oci/%s is not a signature of cosign", layout)
+	data := c.readBlob(layout, layer)
+	c.require(string(data) == string(payload(repository, signed)), "oci/%s is the signature of %s", layout, data)
+	c.require(isSigned(c.key, data, layer.Annotations[signatureAnnotation]), "oci/%s is not a signature by this key", layout)
 	c.printf("oci/%s: %s@%s is signed by this key", layout, repository, signed)
 }

@@ -20,13 +20,13 @@ var platforms = []string{"linux/amd64", "linux/arm64"}
 func imageTag(version, minor string) string { return version + "-kubernetes" + minor }
 
 // image writes the image index for a minor version of Kubernetes, and its SBOM. It returns the index's digest.
-func (r release) image(minor string) string {
+func (r *release) image(minor string) string {
 	name, tag := "kubernetes"+minor, imageTag(r.version, minor)
 	l := r.newLayout(name)
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Annotations: r.labels(r.version)}
 	var all []binary
 	for _, platform := range platforms {
-		binaries := readBinaries(filepath.Join(r.binaries, minor), platform, program, "pool-priority-controller")
+		binaries := []binary{r.readBinary(minor, platform, program), r.readBinary(minor, platform, "pool-priority-controller")}
 		index.Manifests = append(index.Manifests, r.platformImage(l, platform, binaries))
 		all = append(all, binaries...)
 	}
@@ -38,12 +38,12 @@ func (r release) image(minor string) string {
 }
 
 // platformImage adds the image for a platform to the layout.
-func (r release) platformImage(l ociLayout, platform string, binaries []binary) v1.Descriptor {
+func (r *release) platformImage(l ociLayout, platform string, binaries []binary) v1.Descriptor {
 	var files []file
 	for _, b := range binaries {
 		files = append(files, file{b.name, 0o755, b.data})
 	}
-	archive, diffID := tarGzip(files, r.created)
+	archive, diffID := r.tarGzip(files)
 	p, created := &v1.Platform{OS: path.Dir(platform), Architecture: path.Base(platform)}, v1.Time{Time: r.created}
 	config := l.addJSON(types.OCIConfigJSON, v1.ConfigFile{
 		OS: p.OS, Architecture: p.Architecture, Created: created,
@@ -57,7 +57,7 @@ func (r release) platformImage(l ociLayout, platform string, binaries []binary) 
 }
 
 // labels returns the labels of images, which are also the annotations of indexes and of the chart.
-func (r release) labels(version string) map[string]string {
+func (r *release) labels(version string) map[string]string {
 	labels := map[string]string{
 		"org.opencontainers.image.title":    program,
 		"org.opencontainers.image.version":  version,
@@ -75,10 +75,7 @@ type binary struct {
 	data           []byte
 }
 
-// readBinaries reads DIR/PLATFORM/NAME.
-func readBinaries(dir, platform string, names ...string) (binaries []binary) {
-	for _, name := range names {
-		binaries = append(binaries, binary{platform, name, must(os.ReadFile(filepath.Join(dir, platform, name)))})
-	}
-	return binaries
+// readBinary reads DIR/PLATFORM/NAME below the directory of the binaries.
+func (r *release) readBinary(dir, platform, name string) binary {
+	return binary{platform, name, get(os.ReadFile(filepath.Join(r.binaries, dir, platform, name)))(&r.task)}
 }

@@ -18,16 +18,7 @@ func main() {
 	}
 }
 
-func run(args []string, stdout io.Writer) (err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.error
-		default:
-			panic(p)
-		}
-	}()
+func run(args []string, stdout io.Writer) error {
 	usage := errors.New("usage: release build FLAG ... | release check [-key cosign.pub] DIR")
 	if len(args) == 0 {
 		return usage
@@ -36,7 +27,7 @@ func run(args []string, stdout io.Writer) (err error) {
 	key := flags.String("key", "", "build: a private key of cosign, which $COSIGN_PASSWORD decrypts; check: a public key")
 	switch args[0] {
 	case "build":
-		var r release
+		r := release{task: task{stdout: stdout}}
 		flags.StringVar(&r.version, "version", "", "vX.Y.Z")
 		flags.StringVar(&r.registry, "registry", "", "the registry and path that the image will have")
 		flags.StringVar(&r.downloads, "downloads", "", "the URL below which VERSION/FILE will be")
@@ -46,40 +37,63 @@ func run(args []string, stdout io.Writer) (err error) {
 		flags.StringVar(&r.tree, "tree", ".", "the source tree")
 		flags.StringVar(&r.binaries, "binaries", "", "a directory with MINOR/OS/ARCH/BINARY and plugin/OS/ARCH/kubectl-pools")
 		flags.StringVar(&r.out, "out", "", "a directory that does not exist or is empty")
-		succeed(flags.Parse(args[1:]))
+		r.ok(flags.Parse(args[1:]))
 		r.created = time.Unix(*seconds, 0).UTC()
 		if *key != "" {
-			r.key = readPrivateKey(*key, os.Getenv("COSIGN_PASSWORD"))
+			r.key = r.readPrivateKey(*key, os.Getenv("COSIGN_PASSWORD"))
 		}
-		r.build(stdout)
-		return nil
+		return r.build()
 	case "check":
-		succeed(flags.Parse(args[1:]))
-		if flags.NArg() == 1 {
-			check(stdout, flags.Arg(0), *key)
-			return nil
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		} else if flags.NArg() == 1 {
+			return check(stdout, flags.Arg(0), *key)
 		}
 	}
 	return usage
 }
 
-// failure is an error that ends run. Every error ends it, so functions panic with a failure instead of returning
-// errors.
-type failure struct{ error }
+// task is the writing or the check of a release. Only its first error counts; after it, nothing is printed, and what is
+// done has no effect.
+type task struct {
+	stdout io.Writer
+	err    error
+}
 
-func succeed(err error) {
-	if err != nil {
-		panic(failure{err})
+// ok records an error, and reports whether there was none so far.
+func (t *task) ok(err error) bool {
+	if t.err == nil {
+		t.err = err
+	}
+	return t.err == nil
+}
+
+// require records an error unless what it requires is so.
+func (t *task) require(is bool, format string, args ...any) bool {
+	if !is {
+		t.ok(fmt.Errorf(format, args...))
+	}
+	return t.err == nil
+}
+
+// only returns the only value, and records an error if there is none or more than one.
+func only[T any](t *task, what string, all []T) (one T) {
+	if t.require(len(all) == 1, "there are %d %s, want 1", len(all), what) {
+		one = all[0]
+	}
+	return one
+}
+
+// get returns the value of a call, and records its error: get(os.ReadFile(name))(t).
+func get[T any](value T, err error) func(*task) T {
+	return func(t *task) T {
+		t.ok(err)
+		return value
 	}
 }
 
-func must[T any](value T, err error) T {
-	succeed(err)
-	return value
-}
-
-func require(ok bool, format string, args ...any) {
-	if !ok {
-		panic(failure{fmt.Errorf(format, args...)})
+func (t *task) printf(format string, args ...any) {
+	if t.err == nil {
+		fmt.Fprintf(t.stdout, format+"\n", args...)
 	}
 }

@@ -15,19 +15,20 @@ func manifestName(overlay, minor string) string {
 }
 
 // manifests writes what kubectl kustomize prints for each overlay, with the image for a minor version of Kubernetes.
-func (r release) manifests(minor, digest string) {
+func (r *release) manifests(minor, digest string) {
 	memory := filesys.MakeFsInMemory()
 	for _, f := range r.readTree("manifests", "/manifests") {
-		succeed(memory.WriteFile(f.name, f.data))
+		r.ok(memory.WriteFile(f.name, f.data))
 	}
 	options := krusty.MakeDefaultOptions()
 	options.Reorder = krusty.ReorderOptionLegacy // kubectl's order: namespaces first
 	for _, overlay := range overlays {
-		succeed(memory.WriteFile("/release/kustomization.yaml", must(yaml.Marshal(kustomize.Kustomization{
+		r.ok(memory.WriteFile("/release/kustomization.yaml", get(yaml.Marshal(kustomize.Kustomization{
 			Resources: []string{"../manifests/overlays/" + overlay},
 			Images:    []kustomize.Image{{Name: program, NewName: r.repository(), Digest: digest}},
-		}))))
-		resources := must(krusty.MakeKustomizer(options).Run(memory, "/release"))
-		r.write(manifestName(overlay, minor), must(resources.AsYaml()))
+		}))(&r.task)))
+		if resources, err := krusty.MakeKustomizer(options).Run(memory, "/release"); r.ok(err) {
+			r.write(manifestName(overlay, minor), get(resources.AsYaml())(&r.task))
+		}
 	}
 }

@@ -25,21 +25,26 @@ func digest(data []byte) v1.Hash {
 }
 
 // ociLayout is an OCI layout that is being written.
-type ociLayout struct{ layout.Path }
+type ociLayout struct {
+	layout.Path
+	*task
+}
 
 // newLayout makes the layout oci/NAME of the release.
-func (r release) newLayout(name string) ociLayout {
-	return ociLayout{must(layout.Write(filepath.Join(r.out, "oci", name), empty.Index))}
+func (r *release) newLayout(name string) ociLayout {
+	dir := filepath.Join(r.out, "oci", name)
+	get(layout.Write(dir, empty.Index))(&r.task)
+	return ociLayout{layout.Path(dir), &r.task}
 }
 
 func (l ociLayout) add(mediaType types.MediaType, data []byte) v1.Descriptor {
 	d := v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: digest(data)}
-	succeed(l.WriteBlob(d.Digest, io.NopCloser(bytes.NewReader(data))))
+	l.ok(l.WriteBlob(d.Digest, io.NopCloser(bytes.NewReader(data))))
 	return d
 }
 
 func (l ociLayout) addJSON(mediaType types.MediaType, value any) v1.Descriptor {
-	return l.add(mediaType, must(json.Marshal(value)))
+	return l.add(mediaType, get(json.Marshal(value))(l.task))
 }
 
 // addManifest adds a manifest with one layer.
@@ -52,5 +57,5 @@ func (l ociLayout) addManifest(config, layer v1.Descriptor, annotations map[stri
 // tag makes the descriptor the layout's entry, with this tag in the repository.
 func (l ociLayout) tag(d v1.Descriptor, repository, tag string) {
 	d.Annotations = map[string]string{refName: tag, containerdRef: repository + ":" + tag}
-	succeed(l.AppendDescriptor(d))
+	l.ok(l.AppendDescriptor(d))
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,17 +14,14 @@ const plugin = "kubectl-pools"
 var pluginPlatforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"}
 
 // plugin writes the archives of kubectl-pools, krew's manifest of them, and their SBOM.
-func (r release) plugin() {
-	var common []file
-	if license, err := os.ReadFile(filepath.Join(r.tree, "LICENSE")); !errors.Is(err, fs.ErrNotExist) {
-		common = []file{{"LICENSE", 0o644, must(license, err)}}
-	}
+func (r *release) plugin() {
+	license := file{"LICENSE", 0o644, get(os.ReadFile(filepath.Join(r.tree, "LICENSE")))(&r.task)}
 	var archives []any
 	var all []binary
 	for _, platform := range pluginPlatforms {
-		b := readBinaries(filepath.Join(r.binaries, "plugin"), platform, plugin)[0]
+		b := r.readBinary("plugin", platform, plugin)
 		all = append(all, b)
-		archive, _ := tarGzip(append(common, file{plugin, 0o755, b.data}), r.created)
+		archive, _ := r.tarGzip([]file{license, {plugin, 0o755, b.data}})
 		name := plugin + "-" + strings.ReplaceAll(platform, "/", "-") + ".tar.gz"
 		r.write(name, archive)
 		archives = append(archives, object{
@@ -43,9 +38,9 @@ func (r release) plugin() {
 	if r.source != "" {
 		spec["homepage"] = r.source
 	}
-	r.write("pools.yaml", must(yaml.Marshal(object{
+	r.write("pools.yaml", get(yaml.Marshal(object{
 		"apiVersion": "krew.googlecontainertools.github.com/v1alpha2", "kind": "Plugin",
 		"metadata": object{"name": strings.TrimPrefix(plugin, "kubectl-")}, "spec": spec,
-	})))
+	}))(&r.task))
 	r.sbom(plugin, object{"name": plugin, "versionInfo": r.version, "primaryPackagePurpose": "APPLICATION"}, all)
 }

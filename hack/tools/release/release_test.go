@@ -26,6 +26,13 @@ func noError(t *testing.T, err error) {
 	}
 }
 
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	noError(t, err)
+	return string(data)
+}
+
 // newKey writes a pair of keys as cosign generate-key-pair does.
 func newKey(t *testing.T, pemType string) (private, public string) {
 	dir := t.TempDir()
@@ -51,6 +58,7 @@ func newTree(t *testing.T) string {
 	for _, dir := range []string{"charts", "manifests", "hack/kubernetes"} {
 		noError(t, os.CopyFS(filepath.Join(tree, dir), os.DirFS(filepath.Join(root, dir))))
 	}
+	noError(t, os.WriteFile(filepath.Join(tree, "LICENSE"), []byte("anything"), 0o644))
 	noError(t, exec.Command("git", "-C", tree, "init", "--quiet").Run())
 	return tree
 }
@@ -66,8 +74,7 @@ func newBinaries(t *testing.T) string {
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, output)
 		}
-		data, err := os.ReadFile(built)
-		noError(t, err)
+		data := []byte(read(t, built))
 		for _, minor := range []string{"1.35", "1.36", "1.37"} {
 			for _, name := range []string{program, "pool-priority-controller"} {
 				file := filepath.Join(dir, minor, platform, name)
@@ -95,12 +102,7 @@ func TestRelease(t *testing.T) {
 	t.Setenv("COSIGN_PASSWORD", "secret")
 	noError(t, write(newTree(t), binaries, signed, "-key", private))
 	noError(t, write(newTree(t), binaries, unsigned))
-	read := func(dir, name string) string {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		noError(t, err)
-		return string(data)
-	}
-	if a, b := read(signed, sumsFile), read(unsigned, sumsFile); a != b {
+	if a, b := read(t, signed, sumsFile), read(t, unsigned, sumsFile); a != b {
 		t.Errorf("two releases of the same commit differ:\n%s\n%s", a, b)
 	}
 	var stdout bytes.Buffer
@@ -122,7 +124,7 @@ func TestRelease(t *testing.T) {
 	noError(t, write(newTree(t), binaries, another, "-revision", "fedcba9876543210"))
 	noError(t, os.RemoveAll(filepath.Join(another, "oci/kubernetes1.36")))
 	noError(t, os.CopyFS(filepath.Join(another, "oci/kubernetes1.36"), os.DirFS(filepath.Join(unsigned, "oci/kubernetes1.36"))))
-	writeSums(another, nil)
+	new(task).writeSums(another, nil)
 	if err := run([]string{"check", another}, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "and the chart has sha256:") {
 		t.Errorf("the image of another commit: %v", err)
 	}
@@ -155,7 +157,7 @@ func TestRelease(t *testing.T) {
 			switch {
 			case tc.change == "":
 			case tc.old != "":
-				text := read(dir, tc.change)
+				text := read(t, dir, tc.change)
 				if !strings.Contains(text, tc.old) {
 					t.Fatalf("%s has no %s:\n%s", tc.change, tc.old, text)
 				}
@@ -166,7 +168,7 @@ func TestRelease(t *testing.T) {
 				noError(t, os.Remove(file))
 			}
 			if tc.key == "" && tc.change != "more" { // as if the release had been made so
-				writeSums(dir, nil)
+				new(task).writeSums(dir, nil)
 			}
 			err := run([]string{"check", "-key", tc.key, dir}, new(bytes.Buffer))
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -182,14 +184,11 @@ func TestChart(t *testing.T) {
 	tree, out := newTree(t), t.TempDir()
 	r := release{version: "v1.2.3", registry: "registry.example.com/team", tree: tree, out: out}
 	r.chart(map[string]string{"1.37": "sha256:c", "1.36": "sha256:b", "1.35": "sha256:a"})
-	archive, err := os.ReadFile(filepath.Join(out, "pool-priority-scheduler-1.2.3.tgz"))
-	noError(t, err)
-	files := untarGzip(archive)
+	files := r.untarGzip([]byte(read(t, out, "pool-priority-scheduler-1.2.3.tgz")))
 	values := files[program+"/values.yaml"].data
-	before, err := os.ReadFile(filepath.Join(tree, "charts", program, "values.yaml"))
-	noError(t, err)
+	before := read(t, tree, "charts", program, "values.yaml")
 	var changed []string
-	old := strings.Split(string(before), "\n")
+	old := strings.Split(before, "\n")
 	for i, line := range strings.Split(string(values), "\n") {
 		if line != old[i] {
 			changed = append(changed, strings.TrimSpace(strings.Split(line, "#")[0]))
@@ -202,37 +201,35 @@ func TestChart(t *testing.T) {
 	if strings.Join(changed, "\n") != strings.Join(want, "\n") {
 		t.Errorf("changed lines %q, want %q", changed, want)
 	}
-	noError(t, os.WriteFile(filepath.Join(tree, "charts", program, "values.yaml"), append(before, before...), 0o644))
-	defer func() {
-		if p, ok := recover().(failure); !ok || !strings.Contains(p.Error(), "has 2 lines") {
-			t.Errorf("a chart with two of the lines: %v", p)
-		}
-	}()
+	noError(t, os.WriteFile(filepath.Join(tree, "charts", program, "values.yaml"), []byte(before+before), 0o644))
 	r.chart(map[string]string{"1.37": "sha256:c", "1.36": "sha256:b", "1.35": "sha256:a"})
+	if r.err == nil || !strings.Contains(r.err.Error(), "has 2 lines") {
+		t.Errorf("a chart with two of the lines: %v", r.err)
+	}
 }
 
 // TestManifest: a manifest has the objects of the overlay, and the namespace first.
 func TestManifest(t *testing.T) {
 	r := release{registry: "registry.example.com/team", tree: root, out: t.TempDir()}
 	r.manifests("1.35", "sha256:a")
-	text, err := os.ReadFile(filepath.Join(r.out, "pool-priority-aks-kubernetes1.35.yaml"))
-	noError(t, err)
+	text := read(t, r.out, "pool-priority-aks-kubernetes1.35.yaml")
 	kinds := map[string]int{}
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for _, document := range strings.Split(text, "\n---\n") {
 		var object struct{ Kind string }
 		noError(t, yaml.Unmarshal([]byte(document), &object))
 		kinds[object.Kind]++
 	}
-	if !strings.HasPrefix(string(text), "apiVersion: v1\nkind: Namespace\n") || kinds["Deployment"] != 2 || kinds["ConfigMap"] != 0 {
+	if !strings.HasPrefix(text, "apiVersion: v1\nkind: Namespace\n") || kinds["Deployment"] != 2 || kinds["ConfigMap"] != 0 {
 		t.Errorf("the kinds are %v", kinds)
 	}
 }
 
 func TestKey(t *testing.T) {
 	private, public := newKey(t, "ENCRYPTED COSIGN PRIVATE KEY")
-	key := readPrivateKey(private, "secret")
-	signature := sign(key, []byte("text"))
-	if !isSigned(readPublicKey(public), []byte("text"), signature) || isSigned(readPublicKey(public), []byte("texts"), signature) {
+	var of task
+	signature, verify := of.sign(of.readPrivateKey(private, "secret"), []byte("text")), of.readPublicKey(public)
+	noError(t, of.err)
+	if !isSigned(verify, []byte("text"), signature) || isSigned(verify, []byte("texts"), signature) {
 		t.Error("the public key does not tell what was signed")
 	}
 	for _, tc := range []struct{ key, password, want string }{

@@ -16,7 +16,7 @@ import (
 type object = map[string]any
 
 // sbom writes NAME.spdx.json: the described package, the binaries that it contains, and their modules.
-func (r release) sbom(name string, described object, binaries []binary) {
+func (r *release) sbom(name string, described object, binaries []binary) {
 	packages := []object{spdxPackage("SPDXRef-Described", described)}
 	var relations []object
 	relate := func(from, relation, to string) {
@@ -30,7 +30,7 @@ func (r release) sbom(name string, described object, binaries []binary) {
 			"name": b.platform + "/" + b.name, "versionInfo": r.version, "primaryPackagePurpose": "APPLICATION", "checksums": checksums(digest(b.data)),
 		}))
 		relate("SPDXRef-Described", "CONTAINS", id)
-		for _, m := range modulesOf(b.data) {
+		for _, m := range r.modulesOf(b.data) {
 			if ids[m] == "" {
 				ids[m] = fmt.Sprintf("SPDXRef-Module-%d", len(ids)+1)
 				packages = append(packages, spdxPackage(ids[m], m.spdx()))
@@ -38,12 +38,12 @@ func (r release) sbom(name string, described object, binaries []binary) {
 			relate(id, "DEPENDS_ON", ids[m])
 		}
 	}
-	r.write(name+".spdx.json", must(json.MarshalIndent(object{
+	r.write(name+".spdx.json", get(json.MarshalIndent(object{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
 		"documentNamespace": r.download("spdx/" + r.revision + "/" + name),
 		"creationInfo":      object{"created": r.created.Format(time.RFC3339), "creators": []string{"Tool: make-release"}},
 		"packages":          packages, "relationships": relations,
-	}, "", " ")))
+	}, "", " "))(&r.task))
 }
 
 // spdxPackage adds to a package what SPDX requires of each.
@@ -60,7 +60,7 @@ func packageURL(purl string) []object {
 	return []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}}
 }
 
-func (r release) imagePackage(digest v1.Hash, tag string) object {
+func (r *release) imagePackage(digest v1.Hash, tag string) object {
 	purl := "pkg:oci/" + program + "@" + url.QueryEscape(digest.String()) + "?repository_url=" + url.QueryEscape(r.repository()) + "&tag=" + tag
 	return object{"name": r.repository(), "versionInfo": tag, "primaryPackagePurpose": "CONTAINER", "checksums": checksums(digest), "externalRefs": packageURL(purl)}
 }
@@ -69,8 +69,11 @@ func (r release) imagePackage(digest v1.Hash, tag string) object {
 type module struct{ path, version, sum string }
 
 // modulesOf returns the standard library and the modules in a binary, without the main module.
-func modulesOf(executable []byte) []module {
-	info := must(buildinfo.Read(bytes.NewReader(executable)))
+func (t *task) modulesOf(executable []byte) []module {
+	info, err := buildinfo.Read(bytes.NewReader(executable))
+	if !t.ok(err) {
+		return nil
+	}
 	modules := []module{{"stdlib", strings.Fields(strings.TrimPrefix(info.GoVersion, "go"))[0], ""}}
 	for _, m := range info.Deps {
 		if m.Replace != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"os"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -19,30 +20,35 @@ const simpleSigning types.MediaType = "application/vnd.dev.cosign.simplesigning.
 
 const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
+// readPEM returns the content of a file of one of the types.
+func (t *task) readPEM(file, what string, types ...string) []byte {
+	block, _ := pem.Decode(get(os.ReadFile(file))(t))
+	if !t.require(block != nil && slices.Contains(types, block.Type), "%s has no %s", file, what) {
+		return nil
+	}
+	return block.Bytes
+}
+
 // readPrivateKey reads a key that cosign generate-key-pair wrote.
-func readPrivateKey(file, password string) *ecdsa.PrivateKey {
-	block, _ := pem.Decode(must(os.ReadFile(file)))
-	require(block != nil && (block.Type == "ENCRYPTED SIGSTORE PRIVATE KEY" || block.Type == "ENCRYPTED COSIGN PRIVATE KEY"),
-		"%s has no private key of cosign", file)
-	plain, err := encrypted.Decrypt(block.Bytes, []byte(password))
-	require(err == nil, "COSIGN_PASSWORD does not decrypt %s: %v", file, err)
-	key, ok := must(x509.ParsePKCS8PrivateKey(plain)).(*ecdsa.PrivateKey)
-	require(ok, "%s has no ECDSA key", file)
+func (t *task) readPrivateKey(file, password string) *ecdsa.PrivateKey {
+	sealed := t.readPEM(file, "private key of cosign", "ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY")
+	plain, err := encrypted.Decrypt(sealed, []byte(password))
+	t.require(err == nil, "COSIGN_PASSWORD does not decrypt %s: %v", file, err)
+	key, ok := get(x509.ParsePKCS8PrivateKey(plain))(t).(*ecdsa.PrivateKey)
+	t.require(ok, "%s has no ECDSA key", file)
 	return key
 }
 
-func readPublicKey(file string) *ecdsa.PublicKey {
-	block, _ := pem.Decode(must(os.ReadFile(file)))
-	require(block != nil && block.Type == "PUBLIC KEY", "%s has no public key", file)
-	key, ok := must(x509.ParsePKIXPublicKey(block.Bytes)).(*ecdsa.PublicKey)
-	require(ok, "%s has no ECDSA key", file)
+func (t *task) readPublicKey(file string) *ecdsa.PublicKey {
+	key, ok := get(x509.ParsePKIXPublicKey(t.readPEM(file, "public key", "PUBLIC KEY")))(t).(*ecdsa.PublicKey)
+	t.require(ok, "%s has no ECDSA key", file)
 	return key
 }
 
 // sign returns a signature in base64. It depends only on the key and the data, because the random source is nil.
-func sign(key *ecdsa.PrivateKey, data []byte) string {
+func (t *task) sign(key *ecdsa.PrivateKey, data []byte) string {
 	sum := sha256.Sum256(data)
-	return base64.StdEncoding.EncodeToString(must(key.Sign(nil, sum[:], crypto.SHA256)))
+	return base64.StdEncoding.EncodeToString(get(key.Sign(nil, sum[:], crypto.SHA256))(t))
 }
 
 func isSigned(key *ecdsa.PublicKey, data []byte, signature string) bool {
@@ -61,13 +67,13 @@ func payload(repository string, manifest v1.Hash) []byte {
 func signatureTag(manifest v1.Hash) string { return manifest.Algorithm + "-" + manifest.Hex + ".sig" }
 
 // signManifest writes the signature's layout oci/NAME.sig, if there is a key.
-func (r release) signManifest(name, repository string, manifest v1.Hash) {
+func (r *release) signManifest(name, repository string, manifest v1.Hash) {
 	if r.key == nil {
 		return
 	}
 	l, data := r.newLayout(name+".sig"), payload(repository, manifest)
 	layer := l.add(simpleSigning, data)
-	layer.Annotations = map[string]string{signatureAnnotation: sign(r.key, data)}
+	layer.Annotations = map[string]string{signatureAnnotation: r.sign(r.key, data)}
 	config := l.addJSON(types.OCIConfigJSON, v1.ConfigFile{
 		Created: v1.Time{Time: r.created}, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{layer.Digest}},
 	})

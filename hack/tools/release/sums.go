@@ -19,9 +19,9 @@ func isSignature(name string) bool {
 }
 
 // sums returns a line for each file, as sha256sum prints it, sorted by name.
-func sums(dir fs.FS) string {
+func (t *task) sums(dir fs.FS) string {
 	var names []string
-	succeed(fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
+	t.ok(fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && !isSignature(name) {
 			names = append(names, name)
 		}
@@ -30,17 +30,17 @@ func sums(dir fs.FS) string {
 	slices.Sort(names)
 	var lines strings.Builder
 	for _, name := range names {
-		fmt.Fprintf(&lines, "%s  %s\n", digest(must(fs.ReadFile(dir, name))).Hex, name)
+		fmt.Fprintf(&lines, "%s  %s\n", digest(get(fs.ReadFile(dir, name))(t)).Hex, name)
 	}
 	return lines.String()
 }
 
 // writeSums writes SHA256SUMS, and with a key SHA256SUMS.sig as cosign sign-blob does.
-func writeSums(dir string, key *ecdsa.PrivateKey) {
-	text := []byte(sums(os.DirFS(dir)))
+func (t *task) writeSums(dir string, key *ecdsa.PrivateKey) {
+	text := []byte(t.sums(os.DirFS(dir)))
 	file := filepath.Join(dir, sumsFile)
-	succeed(os.WriteFile(file, text, 0o644))
+	t.ok(os.WriteFile(file, text, 0o644))
 	if key != nil {
-		succeed(os.WriteFile(file+".sig", []byte(sign(key, text)), 0o644))
+		t.ok(os.WriteFile(file+".sig", []byte(t.sign(key, text)), 0o644))
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // reportOf returns a report about three pools. The first pool has this state.
@@ -61,11 +62,7 @@ func TestPublisher(t *testing.T) {
 			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{NodeName: "n"}})
 		}
 		p.Submit(reportOf(state))
-		for deadline := time.Now().Add(5 * time.Second); wait > 0 && !fakeClock.HasWaiters(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the publisher does not wait for anything")
-			}
-		}
+		must.Eventually(t, "the publisher waits for something", func() bool { return wait == 0 || fakeClock.HasWaiters() })
 		fakeClock.Step(wait)
 	}
 	expect := func(want string) {

@@ -31,21 +31,11 @@ func karpenterConfig(client *fake.Clientset) (*Config, chan struct{}) {
 	return &Config{Args: args, Client: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, changed
 }
 
-// until waits until the condition holds.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not seen:", what)
-		}
-	}
-}
-
 // watches waits until the client has a watch of the resource. Objects that change between list and watch are not
 // delivered.
 func watches(t *testing.T, client *fake.Clientset, resource string) {
 	t.Helper()
-	until(t, "a watch of "+resource, func() bool {
+	must.Eventually(t, "somebody watches "+resource, func() bool {
 		return slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool {
 			return a.GetVerb() == "watch" && a.GetResource().Resource == resource
 		})
@@ -88,7 +78,7 @@ func TestWatchSimulations(t *testing.T) {
 		t.Error("events are read without the right")
 	}
 	close(tries)
-	until(t, "the events", func() bool { return s.RefusedAt(pod("default", "p")).Equal(first) })
+	must.Eventually(t, "the events are seen", func() bool { return s.RefusedAt(pod("default", "p")).Equal(first) })
 	if !s.RefusedAt(pod("default", "old")).IsZero() {
 		t.Error("an old event counts")
 	}
@@ -98,7 +88,7 @@ func TestWatchSimulations(t *testing.T) {
 	<-changed
 	watches(t, client, "events")
 	must.Do(t)(client.CoreV1().Events("default").Create(ctx, event("d", "p", "Nominated", first.Add(time.Minute)), metav1.CreateOptions{}))
-	until(t, "the node", func() bool { return s.RefusedAt(pod("default", "p")).IsZero() })
+	must.Eventually(t, "the node is seen", func() bool { return s.RefusedAt(pod("default", "p")).IsZero() })
 	if len(changed) > 0 {
 		t.Error("a node that was found, and another event, count as a change")
 	}
@@ -155,7 +145,7 @@ func TestWatchAutoscaler(t *testing.T) {
 			degraded := func(namespace string) time.Time {
 				return clusterautoscaler.DegradedSince(s.events.on(namespace, "status"))
 			}
-			until(t, "the degradation", func() bool { return degraded("kube-system").Equal(at) })
+			must.Eventually(t, "the degradation is seen", func() bool { return degraded("kube-system").Equal(at) })
 			<-changed
 			if !degraded("others").IsZero() || len(changed) > 0 {
 				t.Errorf("an event elsewhere degrades the autoscaler at %v, or %d changes more", degraded("others"), len(changed))
@@ -176,23 +166,23 @@ func TestWatchAutoscaler(t *testing.T) {
 			watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired})
 			watcher = <-watchers // events were listed again
 			watcher.Add(event("default", "e", "6", "q", "NotTriggerScaleUp", atMax))
-			until(t, "an event after the second list", func() bool { return s.NoScaleUp(pod("default", "q")).Groups == 2 })
+			must.Eventually(t, "an event after the second list is seen", func() bool { return s.NoScaleUp(pod("default", "q")).Groups == 2 })
 			if got := s.NoScaleUp(pod("default", "p")); got != first {
 				t.Errorf("an event that is listed again arrived at %v, and at %v before", got.Seen, first.Seen)
 			}
 			watcher.Modify(event("default", "a", "7", "p", "NotTriggerScaleUp", refused)) // the autoscaler counted it again
-			until(t, "the event's repetition", func() bool { return s.NoScaleUp(pod("default", "p")).Seen.After(first.Seen) })
+			must.Eventually(t, "the event's repetition is seen", func() bool { return s.NoScaleUp(pod("default", "p")).Seen.After(first.Seen) })
 			// Only the last event on a pod is kept, until it expires.
 			last, next := event("default", "f", "8", "p", "NotTriggerScaleUp", atMax), event("default", "g", "9", "r", "NotTriggerScaleUp", atMax)
 			watcher.Add(last)
 			watcher.Delete(event("default", "a", "10", "p", "NotTriggerScaleUp", refused))
 			watcher.Add(next)
-			until(t, "the next pod's event", func() bool { return s.NoScaleUp(pod("default", "r")).Groups == 2 })
+			must.Eventually(t, "the next pod's event is seen", func() bool { return s.NoScaleUp(pod("default", "r")).Groups == 2 })
 			if got := s.NoScaleUp(pod("default", "p")); got.Groups != 2 {
 				t.Errorf("after an older event expired: %+v", got)
 			}
 			watcher.Delete(last)
-			until(t, "the last event's end", func() bool { return s.NoScaleUp(pod("default", "p")) == (nodegroups.NoScaleUp{}) })
+			must.Eventually(t, "the last event's end is seen", func() bool { return s.NoScaleUp(pod("default", "p")) == (nodegroups.NoScaleUp{}) })
 		})
 	}
 }
@@ -216,15 +206,15 @@ func TestWatchLease(t *testing.T) {
 	}
 	began := time.Now()
 	renew("2", behind.Add(2*time.Second))
-	until(t, "the renewal", func() bool { return !l.last().Before(began) })
+	must.Eventually(t, "the renewal is seen", func() bool { return !l.last().Before(began) })
 	<-changed
 	seen := l.last()
 	renew("3", behind.Add(2*time.Second)) // another field changed
 	renew("4", behind.Add(4*time.Second))
-	until(t, "the second renewal", func() bool { return l.last().After(seen) })
+	must.Eventually(t, "the second renewal is seen", func() bool { return l.last().After(seen) })
 	if len(changed) > 0 {
 		t.Error("each renewal counts as a change")
 	}
 	must.NoError(t, client.CoordinationV1().Leases("kube-system").Delete(ctx, is.Name, metav1.DeleteOptions{}))
-	until(t, "the deletion", func() bool { return l.last().IsZero() && !l.exists() })
+	must.Eventually(t, "the deletion is seen", func() bool { return l.last().IsZero() && !l.exists() })
 }

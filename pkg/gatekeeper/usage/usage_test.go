@@ -48,10 +48,6 @@ func TestUsage(t *testing.T) {
 		{"one that requests nothing is billed", []*v1.Pod{podOn("virtual", "1", "", "", v1.PodRunning)}, nil,
 			[]Load{{}, {aci.Use{Pods: 1}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 15e8}}}},
 		{"pending, on a node that is not known, and ended", []*v1.Pod{podOn("", "1", "1", "", v1.PodPending), podOn("c", "2", "1", "", v1.PodRunning), podOn("a", "3", "1", "", v1.PodSucceeded)}, nil, make([]Load, 2)},
-		{"bound, changed and ended", []*v1.Pod{podOn("", "1", "1", "1G", v1.PodPending), podOn("a", "1", "1", "1G", v1.PodPending), podOn("a", "1", "2", "1G", v1.PodRunning)}, nil,
-			[]Load{{aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}}, {}}},
-		{"gone", []*v1.Pod{podOn("a", "1", "1", "1G", v1.PodRunning), podOn("a", "2", "1", "1G", v1.PodRunning)}, []types.UID{"1", "never seen"},
-			[]Load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 		{"more than there is anywhere", []*v1.Pod{podOn("a", "1", "1", "8E", v1.PodRunning), podOn("a", "2", "1", "8E", v1.PodRunning), podOn("a", "3", "1", "1G", v1.PodRunning)}, []types.UID{"1", "2"},
 			[]Load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 	} {
@@ -188,30 +184,6 @@ func TestUses(t *testing.T) {
 	if diff := cmp.Diff([]map[string]aci.Use{{}, {"a": billed(4), "b": billed(1)}, {"b": billed(2)}}, shares); diff != "" {
 		t.Errorf("of namespaces (-want,+got):\n%s", diff)
 	}
-}
-
-// BenchmarkUsage measures the cost of a scrape and of a pod update in a large cluster.
-func BenchmarkUsage(b *testing.B) {
-	const nodes, each = 5000, 10
-	u, byPool := New("ours"), make([][]*v1.Node, 3)
-	for i := range nodes {
-		name := fmt.Sprint("n", i)
-		byPool[i%3] = append(byPool[i%3], node(name))
-		for k := range each {
-			u.See(podOn(name, fmt.Sprintf("%s-%d", name, k), "100m", "100Mi", v1.PodRunning))
-		}
-	}
-	pod := podOn("n1", "n1-1", "100m", "100Mi", v1.PodRunning)
-	b.Run("sums", func(b *testing.B) {
-		for b.Loop() {
-			u.Sums(byPool)
-		}
-	})
-	b.Run("update", func(b *testing.B) {
-		for b.Loop() {
-			u.See(pod)
-		}
-	})
 }
 
 // TestResizedPod: while the node cannot resize a pod, NodeInfo and Usage count what the node has allocated to the pod.

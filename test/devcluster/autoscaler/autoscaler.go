@@ -122,8 +122,6 @@ type Result struct {
 	Status Status
 	// Grown is the scale-up that the cloud accepted, if any.
 	Grown *Growth
-	// Failed is the scale-up that the cloud refused, if any.
-	Failed *Failure
 	// Remove are the VMs to remove. The caller taints their nodes before the loop ends. While further loops run, the
 	// caller waits for the delay after the taint, drains each node, and deletes the VM. The deletion lowers the group's
 	// target.
@@ -148,11 +146,6 @@ type Growth struct {
 type Unhelped struct {
 	Pod     *corev1.Pod
 	Message string
-}
-
-// Failure is an order that the cloud refused.
-type Failure struct {
-	Group, Message string
 }
 
 // Removal is a VM to remove.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 )
@@ -84,23 +85,11 @@ func (s *seats) fits(pod *corev1.Pod, wanted map[corev1.ResourceName]int64) bool
 func tolerated(node *corev1.Node, pod *corev1.Pod) bool {
 	taints := node.Spec.Taints
 	if node.Spec.Unschedulable {
-		taints = append(taints[:len(taints):len(taints)], corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		taints = append(slices.Clip(taints), corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 	}
-	for i := range taints {
-		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod, &taints[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
-	for i := range pod.Spec.Tolerations {
-		if pod.Spec.Tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
-			return true
-		}
-	}
-	return false
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }, false)
+	return !untolerated
 }
 
 func (s *filtered) Len() int { return len(s.seats) }

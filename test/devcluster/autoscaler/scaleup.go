@@ -151,9 +151,7 @@ func (l *loop) skip(g *group) string {
 
 func (l *loop) grow(g *group, pods []*corev1.Pod, count int) {
 	if err := l.cloud.Grow(g.Name, count); err != nil {
-		message := "failed to increase node group size: " + err.Error()
-		l.backOff(g.Name, "cloudProviderError", message)
-		l.result.Failed = &Failure{Group: g.Name, Message: message}
+		l.backOff(g.Name, "cloudProviderError", "failed to increase node group size: "+err.Error())
 		return
 	}
 	l.result.Grown = &Growth{Group: g.Name, From: g.current, To: g.current + count, Max: g.Max, Pods: slices.DeleteFunc(slices.Clone(pods), l.buffers)}

@@ -4,6 +4,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -58,15 +59,9 @@ type Node struct {
 
 // New returns a virtual node whose connector does not run yet.
 func New(client kubernetes.Interface, options Options) *Node {
-	if options.Name == "" {
-		options.Name = Name
-	}
-	if options.PollInterval == 0 {
-		options.PollInterval = DefaultPollInterval
-	}
-	if options.LeaseDuration == 0 {
-		options.LeaseDuration = 40 * time.Second
-	}
+	options.Name = cmp.Or(options.Name, Name)
+	options.PollInterval = cmp.Or(options.PollInterval, DefaultPollInterval)
+	options.LeaseDuration = cmp.Or(options.LeaseDuration, 40*time.Second)
 	return &Node{client: client, options: options, azure: azure.NewRegion()}
 }
 

@@ -4,6 +4,7 @@
 package simcluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -156,15 +157,9 @@ type vm struct {
 
 // New returns a cluster in which the groups' first nodes are ready and the autoscaler has just started.
 func New(options Options) *Cluster {
-	if options.Start.IsZero() {
-		options.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	}
-	if options.Autoscaler == (autoscaler.Options{}) {
-		options.Autoscaler = autoscaler.Real()
-	}
-	if options.Autoscaler.Seed == 0 {
-		options.Autoscaler.Seed = options.Seed
-	}
+	options.Start = cmp.Or(options.Start, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	options.Autoscaler = cmp.Or(options.Autoscaler, autoscaler.Real())
+	options.Autoscaler.Seed = cmp.Or(options.Autoscaler.Seed, options.Seed)
 	c := &Cluster{
 		options: options, now: options.Start, random: *rand.NewPCG(options.Seed, 1),
 		nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, groups: map[string]group{}, vms: map[string]vm{},

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
@@ -22,14 +19,10 @@ const (
 
 // template returns a node with 2 CPUs and this value of the label mode.
 func template(of string, taints ...corev1.Taint) *corev1.Node {
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mode: of}},
-		Spec:       corev1.NodeSpec{Taints: taints},
-		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
-		}},
-	}
+	return NewNode("2", map[string]string{mode: of}, taints...)
 }
+
+var pod = NewPod
 
 // recorded returns a cluster like that of the recorded runs. Nodes come at once, loops take 30 ms, and the system node
 // is full.
@@ -49,21 +42,6 @@ func recorded(change func(*Options)) *Cluster {
 	c.AddPod(pod("filler", "1900m", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{mode: "system"} }))
 	c.Run(15 * time.Second)
 	return c
-}
-
-func pod(name, cpu string, changes ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", Controller: ptr.To(true)},
-		}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
-		}}},
-	}
-	for _, change := range changes {
-		change(p)
-	}
-	return p
 }
 
 func toleratesProvider(p *corev1.Pod) {
