@@ -121,6 +121,10 @@ func TestCheck(t *testing.T) {
 			}
 		}},
 		{name: "tolerates the virtual node", source: autoscaler, facts: with(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure) }), want: "LockedOut Error Deployment shop/web", says: "but not once they have the gate taint"},
+		{name: "begins to burst", source: autoscaler, facts: func(f *Facts) {
+			f.Pools.At(2).Burst.Tolerations = nil // an older scheduler published it
+			f.Workloads = []Workload{workload(func(w *Workload) { w.Ours = true }), workload(func(w *Workload) { w.Ours, w.Template.Spec.Tolerations = true, tolerates(azure) })}
+		}, want: "BeginsToBurst Info Deployment shop/web", says: "its pods burst from this version on"},
 		{name: "without gate taint", source: autoscaler, facts: func(f *Facts) {
 			with(func(w *Workload) { w.Template.Spec.Tolerations = tolerates(azure) })(f)
 			*f.Args.GateTaint = false

@@ -129,7 +129,7 @@ func (l List) Burst() iter.Seq2[int, *Pool] {
 // version that they report. A virtual kubelet, or whoever has its account, can remove the label.
 func IsVirtual(node *corev1.Node) bool {
 	return node.Labels[VirtualKubeletLabel] == VirtualKubeletType || strings.Contains(node.Status.NodeInfo.KubeletVersion, "-vk-") ||
-		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "virtual-kubelet.io/provider" })
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.ProviderTaintKey })
 }
 
 // LacksLabel reports whether the node would be in another pool, or in none, by its labels alone. The scheduler places no

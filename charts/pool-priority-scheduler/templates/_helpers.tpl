@@ -159,6 +159,9 @@ in the build for 1.35 only. A kube-scheduler may be at most one minor version ol
 {{- if ne ($lease.resourceNamespace | default .Release.Namespace) .Release.Namespace }}
 {{- fail (printf "config: leaderElection.resourceNamespace must be the release's namespace %s, or be left out; it is %s" .Release.Namespace $lease.resourceNamespace) }}
 {{- end }}
+{{- if and (eq (toString $lease.leaderElect) "false") (gt (int .Values.scheduler.replicas) 1) }}
+{{- fail "config: leaderElection.leaderElect is false, and scheduler.replicas is more than 1: the replicas would undo each other's work" }}
+{{- end }}
 {{- $args := include "pool-priority-scheduler.args" $config | fromYaml }}
 {{- $status := $args.statusConfigMap | default (printf "%s/pool-priority-status" .Release.Namespace) }}
 {{- if ne (dir $status) .Release.Namespace }}
@@ -193,7 +196,7 @@ KARPENTER: {{ dig "capacity" "karpenterLease" "kube-system/karpenter-leader-elec
 {{/* The name of the profile that configures the plugin. */}}
 {{- define "pool-priority-scheduler.schedulerName" -}}
 {{- range (include "pool-priority-scheduler.config" . | fromYaml).profiles }}
-{{- $name := .schedulerName }}
+{{- $name := .schedulerName | default "pool-priority-scheduler" }}
 {{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}{{ $name }}{{- end }}{{- end }}
 {{- end }}
 {{- end }}

@@ -182,7 +182,7 @@ func TestShortForm(t *testing.T) {
 		t.Errorf("without names (-named,+got):\n%s", diff)
 	}
 	files := must.Get(filepath.Glob("../../../../manifests/examples/*.yaml"))(t)
-	for _, file := range append(files, "../../../../manifests/overlays/karpenter/config.yaml") {
+	for _, file := range append(files, "../../../../manifests/overlays/karpenter/config.yaml", "../v1/testdata/config/no-tolerations.yaml") {
 		config := whole(t, must.ReadFile(t, file))
 		info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
 		out := must.Get(runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), config))(t)

@@ -71,10 +71,10 @@ tenants: true
 	if *silent.MakeRoom.BelowPriority != 0 || *told.MakeRoom.BelowPriority != -20 {
 		t.Errorf("makeRoom: %d and %d", *silent.MakeRoom.BelowPriority, *told.MakeRoom.BelowPriority)
 	}
-	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Limits != nil {
+	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Limits != nil || len(silent.Tolerations) != 1 {
 		t.Errorf("defaulted burst pool: %+v", silent)
 	}
-	if budget := told.Limits; told.Platform != PlatformOther || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
+	if budget := told.Limits; told.Platform != PlatformOther || told.Tolerations != nil || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
 		t.Errorf("burst pool: %+v with a budget of %+v", told, budget)
 	}
 	if c, d := silent.Creates, told.Creates; *c.Per5Minutes != 100 || *c.PerHour != 300 || d.Per5Minutes != nil || *d.PerHour != 9 {

@@ -27,7 +27,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 			burst.WhileGrowing = cmp.Or(burst.WhileGrowing, Hold)
 			if c := &burst.Creates; burst.Platform == PlatformACI {
 				if burst.Tolerations == nil { // an empty list is none
-					burst.Tolerations = []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+					burst.Tolerations = []corev1.Toleration{{Key: ProviderTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
 				}
 				c.Per5Minutes, c.PerHour = cmp.Or(c.Per5Minutes, ptr.To[int32](100)), cmp.Or(c.PerHour, ptr.To[int32](300))
 			}

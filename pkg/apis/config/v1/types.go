@@ -82,6 +82,9 @@ type PoolPriorityArgs struct {
 // name of the installation. Pod templates must not tolerate the taint.
 const GateTaintKey = "poolpriority.dev/gate"
 
+// ProviderTaintKey is the key of the taint that virtual kubelets give their nodes.
+const ProviderTaintKey = "virtual-kubelet.io/provider"
+
 // DeletionCosts is a value of ScaleIn.DeletionCosts.
 type DeletionCosts string
 
@@ -220,7 +223,8 @@ type NodeTemplate struct {
 // Burst makes a pool a burst pool.
 type Burst struct {
 	// Tolerations match the taints that the scheduler ignores for pods that the gate lets in. Each toleration needs a key
-	// and an effect other than NoExecute.
+	// and an effect other than NoExecute. On Azure Container Instances, the default is the taint
+	// `virtual-kubelet.io/provider` with the effect NoSchedule. With `[]`, only pods with tolerations of their own burst.
 	Tolerations []corev1.Toleration `json:"tolerations,omitzero"`
 
 	// AddTolerations has the controller add these tolerations, and one for the gate taint, to pods that run in the pool.
