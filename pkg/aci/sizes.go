@@ -42,9 +42,6 @@ func asked(p *corev1.Pod) (rounded, exact Use) {
 // limitAboveRequests reports whether a container's limit exceeds the sum of all containers' requests. Azure refuses
 // such a pod.
 func limitAboveRequests(p *corev1.Pod) bool {
-	if !unusualLimits(p) {
-		return false
-	}
 	_, exact := asked(p)
 	return anyLimit(p, func(cpu, memory int64) bool {
 		return cpu > exact.MilliCPU || memory/memoryStep*memoryStep > exact.Memory
@@ -55,26 +52,8 @@ func limitAboveRequests(p *corev1.Pod) bool {
 // not the sum of the exact requests. The ACI connector rounds CPU requests down to a multiple of 10m, and does not
 // round CPU limits.
 func fractionalCPU(p *corev1.Pod) bool {
-	if !unusualLimits(p) {
-		return false
-	}
 	rounded, exact := asked(p)
 	return anyLimit(p, func(cpu, _ int64) bool { return cpu > rounded.MilliCPU && cpu <= exact.MilliCPU })
-}
-
-// unusualLimits reports whether the limits must be checked. Most limits need no check, because they equal the
-// container's requests, and the CPU limit is a multiple of cpuStep.
-func unusualLimits(p *corev1.Pod) bool {
-	return anyOf(p.Spec.Containers, func(c *corev1.Container) bool {
-		for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			limit, limited := c.Resources.Limits[name]
-			request, found := c.Resources.Requests[name]
-			if limited && (!found || limit.Cmp(request) != 0 || name == corev1.ResourceCPU && limit.MilliValue()%cpuStep != 0) {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // anyLimit reports whether match returns true for the limits of any container. match gets the CPU limit in thousandths

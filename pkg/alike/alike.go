@@ -82,7 +82,7 @@ func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any
 func View(pod *corev1.Pod) string {
 	s := &pod.Spec
 	spread, affinity := TopologyKeys(pod)
-	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, requiredNodeAffinity(pod), s.Tolerations, spread, affinity,
+	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, RequiredNodeAffinity(pod), s.Tolerations, spread, affinity,
 		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
 }
 
@@ -112,7 +112,7 @@ func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any)
 // Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,
 // as NodeResourcesFit counts them.
 func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
-	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
+	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, RequiredNodeAffinity(pod))
 }
 
 // Template returns a key of the pod's template. The key contains the namespace and the UID of the pod's controller. If the controller's
@@ -149,7 +149,8 @@ func containersOf(pod *corev1.Pod) string {
 	return encode(containers)
 }
 
-func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
+// RequiredNodeAffinity returns the pod's required node affinity, or nil.
+func RequiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}

@@ -270,11 +270,9 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 	if seen { // users can change the annotation later, and a started pod stays started while its container group is repaired
 		pod.Bound = k.Bound
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
-	}
-	started := pod.Started && !k.Started
-	if seen {
 		b.measure(&k.Pod, -1)
 	}
+	started := pod.Started && !k.Started
 	b.measure(&pod, 1)
 	k.Pod = pod
 	if pod.Refusal == nil {

@@ -33,7 +33,8 @@ func (b *Breaker) Status(now time.Time) Status {
 		b.state, b.until, b.probed = HalfOpen, time.Time{}, b.newest
 	case b.state == HalfOpen && b.trialFails():
 		b.close(now, b.ofTrial)
-	case b.state == HalfOpen && b.expires(now):
+	case b.state == HalfOpen && len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence)):
+		// All failures are too old. Otherwise, a pool that gets no test pod would stay half-open for ever.
 		b.open(now)
 		b.expired = true
 	case b.state == HalfOpen:
@@ -118,12 +119,6 @@ func (b *Breaker) countNamespace(namespaces map[string]bool, f Failure) {
 	if f.Cause == refusal.PoolError || b.closings[Scope{Namespace: f.Namespace}].Times == 0 {
 		namespaces[f.Namespace] = true
 	}
-}
-
-// expires reports whether a half-open pool becomes Open at the time now because all its failures are too old.
-// Otherwise, a pool that gets no test pod would stay half-open for ever.
-func (b *Breaker) expires(now time.Time) bool {
-	return len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence))
 }
 
 func (b *Breaker) open(now time.Time) {

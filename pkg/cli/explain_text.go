@@ -15,11 +15,10 @@ import (
 
 // printExplanation prints the explanation as text.
 func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
-	paint := painter(o.colored())
 	fmt.Fprintln(w, e.Summary)
 	if len(e.Pools) > 0 {
 		fmt.Fprintln(w)
-		o.printVerdicts(w, e, paint)
+		o.printVerdicts(w, e)
 	}
 	facts := o.lines(e, now)
 	if len(facts) > 0 {
@@ -29,8 +28,8 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	for _, f := range facts {
 		t.add(text(f.Name), text(f.Text))
 	}
-	t.write(w, false, false)
-	o.printNotes(w, e.Notes, paint)
+	t.write(w, false)
+	printNotes(w, e.Notes)
 }
 
 // lines returns the lines below the table of pools, each with its heading.
@@ -107,7 +106,7 @@ func (o *options) changesText(e *Explanation, now time.Time) string {
 }
 
 // printVerdicts prints the decision on each pool and, with -o wide, on each node group.
-func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
+func (o *options) printVerdicts(w io.Writer, e *Explanation) {
 	heading := "FOR THIS POD"
 	if e.Situation == Template {
 		heading = "FOR A NEW POD"
@@ -124,7 +123,7 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 			}
 		}
 	}
-	t.write(w, !o.noHeaders, paint)
+	t.write(w, !o.noHeaders)
 }
 
 // verdictText formats the verdict for the column FOR THIS POD.

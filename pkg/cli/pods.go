@@ -47,11 +47,6 @@ func (o *options) newPods() *cobra.Command {
 	return c
 }
 
-// asking returns list options that select the pods with the given schedulerName.
-func asking(scheduler string) metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.schedulerName", scheduler).String()}
-}
-
 func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	if po.pool != "" && po.held {
 		return errors.New("use --pool or --held, not both: held pods are in no pool")
@@ -69,12 +64,12 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 			return fmt.Errorf("there is no pool %s; the pools are %s", po.pool, strings.Join(p.names(), ", "))
 		}
 	}
-	namespace, options, pods := c.namespace, asking(scheduler), &corev1.PodList{}
+	namespace, pods := c.namespace, &corev1.PodList{}
 	if po.all {
 		namespace = metav1.NamespaceAll
 	}
-	options.ResourceVersion = "0" // from the API server's cache
-	if err := c.list(ctx, pods, namespace, options); err != nil {
+	ours := fields.OneTermEqualSelector("spec.schedulerName", scheduler).String()
+	if err := c.list(ctx, pods, namespace, metav1.ListOptions{FieldSelector: ours, ResourceVersion: "0"}); err != nil { // from the API server's cache
 		return err
 	}
 	nodes, err := c.nodesOf(ctx, pods.Items, p, 0)
@@ -134,7 +129,7 @@ func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.
 
 // printPods prints the pods as a table.
 func (o *options) printPods(w io.Writer, l *PodList, all bool, now time.Time) {
-	paint, wide := painter(o.colored()), o.wide()
+	wide := o.wide()
 	t := table{columns: []column{{name: "NAMESPACE", hidden: !all}, {name: "NAME"}, {name: "POOL"}, {name: "COST", right: true}, {name: "SINCE"},
 		{name: "PHASE", hidden: !wide}, {name: "NODE", hidden: !wide}, {name: "WHY"}}}
 	for i := range l.Items {
@@ -151,7 +146,7 @@ func (o *options) printPods(w io.Writer, l *PodList, all bool, now time.Time) {
 	if len(l.Items) == 0 {
 		fmt.Fprintln(w, "No pods.")
 	} else {
-		t.write(w, !o.noHeaders, paint)
+		t.write(w, !o.noHeaders)
 	}
-	o.printNotes(w, l.Notes, paint)
+	printNotes(w, l.Notes)
 }

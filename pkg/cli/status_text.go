@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,6 @@ var styles = map[string]style{
 
 // printStatus prints the table of pools. If rest is true, it also prints the held pods, the leader and the notes.
 func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
-	paint := painter(o.colored())
 	hidden := !o.wide()
 	t := table{columns: []column{{}, {name: "POOL"}, {name: "STATE"}, {name: "NODES"}, {name: "PODS", right: true}, {name: "CPU", right: true}, {name: "MEMORY", right: true},
 		{name: "SINCE"}, {name: "SOURCE", hidden: hidden}, {name: "GROUPS", hidden: hidden}, {name: "REASON", hidden: hidden}, {name: "WHY"}}}
@@ -49,7 +49,7 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 		t.add(text(strconv.Itoa(p.Rank)), text(p.Name), cell{p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)), text(usedText(p, corev1.ResourceCPU, 1, "")), text(memoryText(p)),
 			text(age(p.Since, now)), text(cmp.Or(p.Source, none)), text(cmp.Or(strings.Join(groups, ","), none)), text(cmp.Or(p.Reason.Code, none)), text(why))
 	}
-	t.write(w, !o.noHeaders, paint)
+	t.write(w, !o.noHeaders)
 	if !rest {
 		return
 	}
@@ -61,16 +61,16 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 		fmt.Fprintf(w, "%s leads (%s), mode %s, order %s, written %s ago; %s in no pool\n", cmp.Or(l.Leader, none), cmp.Or(l.Version, none), cmp.Or(l.Mode, none), cmp.Or(l.Order, none),
 			age(l.Written, now), count(l.UnlistedNodes, "node", "nodes"))
 	}
-	o.printNotes(w, append(append([]string{}, l.Problems...), l.Notes...), paint)
+	printNotes(w, slices.Concat(l.Problems, l.Notes))
 }
 
 // printNotes prints an empty line and the notes. Without notes, it prints nothing.
-func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
+func printNotes(w io.Writer, notes []string) {
 	for i, note := range notes {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s %s\n", paint.paint(bad, "!"), note)
+		fmt.Fprintf(w, "%s %s\n", paint(bad, "!"), note)
 	}
 }
 

@@ -29,15 +29,13 @@ const (
 // escapes maps styles to ANSI escape sequences (SGR).
 var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", caution: "33"}
 
-// controls matches the escape sequences of a painter, and control characters other than a line feed. Strings from pods
+// controls matches the escape sequences of paint, and control characters other than a line feed. Strings from pods
 // may contain control characters.
 var controls = regexp.MustCompile("\x1b\\[(?:0|3[1-4]|90)m|[\\x00-\\x09\\x0b-\\x1f\\x7f-\\x{9f}]")
 
-// painter colours text if its value is true.
-type painter bool
-
-func (p painter) paint(s style, text string) string {
-	if escape := escapes[s]; bool(p) && escape != "" && text != "" {
+// paint colours text. If the output has no colours, print removes them again.
+func paint(s style, text string) string {
+	if escape := escapes[s]; escape != "" && text != "" {
 		return "\x1b[" + escape + "m" + text + "\x1b[0m"
 	}
 	return text
@@ -67,7 +65,7 @@ func text(s string) cell { return cell{text: s} }
 
 // write prints the table. Columns are two spaces apart, and no line ends with a space. All columns except the last are
 // padded to the width of their longest cell.
-func (t *table) write(w io.Writer, headers bool, paint painter) {
+func (t *table) write(w io.Writer, headers bool) {
 	var header []cell
 	for _, c := range t.columns {
 		header = append(header, text(c.name))
@@ -86,7 +84,7 @@ func (t *table) write(w io.Writer, headers bool, paint painter) {
 		var line strings.Builder
 		for i, c := range row {
 			pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(c.text)))
-			switch painted := paint.paint(c.style, c.text); {
+			switch painted := paint(c.style, c.text); {
 			case t.columns[i].hidden:
 			case t.columns[i].right:
 				line.WriteString(pad + painted + "  ")

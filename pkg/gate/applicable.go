@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -94,21 +95,19 @@ func nodesOf(p *pool.Pool, known *nodegroups.Group) iter.Seq[newNode] {
 // futureNode returns a node that the group could get. It combines the pool's nodeSelector, the labels and taints that
 // the source reports for new nodes, and the configured nodeTemplate.
 func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
+	n := newNode{labels: knownLabels(p), open: true}
+	if known.New != nil {
+		n.choices, n.taints = known.New.Choices, known.New.Taints
+	}
 	template := p.Template(known.Name)
 	if template == nil {
-		n := newNode{labels: knownLabels(p), open: true}
-		if known.New != nil {
-			n.choices, n.taints = known.New.Choices, known.New.Taints
-		}
 		return n
 	}
-	n := newNode{labels: knownLabels(p), taints: nodegroups.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable, byTemplate: true}
+	n.taints, n.allocatable, n.byTemplate = nodegroups.LastingTaints(template.Spec.Taints), template.Status.Allocatable, true
 	maps.Copy(n.labels, template.Labels)
-	if known.New != nil {
-		n.choices = maps.Clone(known.New.Choices)
-		for key := range template.Labels {
-			delete(n.choices, key) // the nodeTemplate has precedence over the source
-		}
+	n.choices = maps.Clone(n.choices)
+	for key := range template.Labels {
+		delete(n.choices, key) // the nodeTemplate has precedence over the source
 	}
 	// If a match expression has no value or several values, the node's value of that label is unknown.
 	n.open = slices.ContainsFunc(p.NodeSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return len(r.Values) != 1 })
@@ -202,11 +201,8 @@ func (n newNode) notSelected(pod *corev1.Pod) mismatch {
 	if first != "" {
 		return mismatch{what: mismatchSelector, key: first, value: pod.Spec.NodeSelector[first]}
 	}
-	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
-		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil &&
-			!slices.ContainsFunc(required.NodeSelectorTerms, n.matchesTerm) {
-			return mismatch{what: mismatchAffinity}
-		}
+	if required := alike.RequiredNodeAffinity(pod); required != nil && !slices.ContainsFunc(required.NodeSelectorTerms, n.matchesTerm) {
+		return mismatch{what: mismatchAffinity}
 	}
 	return mismatch{}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
@@ -154,6 +155,9 @@ type Wait struct {
 	Reason nodegroups.Reason
 	// Until is when the wait ends; zero if the pod does not wait.
 	Until time.Time
+	// ReplicaSet is the key (refusal.KeyOf) of the pod's ReplicaSet if the pod waits for its rollout; empty otherwise.
+	// The gate does not read it: it is for the pods that wait for the same rollout.
+	ReplicaSet types.UID
 }
 
 // Nodes has the numbers of all nodes, of starting nodes, of nodes being removed, and of nodes with a lasting taint.

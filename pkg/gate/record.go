@@ -55,10 +55,7 @@ func Rounded(d time.Duration) time.Duration {
 
 // Encode returns the annotation's value.
 func (r Record) Encode() string {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return "" // encoding a Record does not fail
-	}
+	data, _ := json.Marshal(r) // encoding a Record does not fail
 	return string(data)
 }
 
@@ -79,12 +76,11 @@ func ParseRecord(value string) (Record, error) {
 
 // Message describes why the decision lets the pod into the burst pool with index i.
 func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string {
-	v := &d.Burst[i]
-	var b strings.Builder
-	fmt.Fprintf(&b, "Let into %s: %s", pools.At(i).Name, v.Reason.Sentence)
+	v, text := &d.Burst[i], "Let into "+pools.At(i).Name
 	if v.Observed {
-		b.Reset()
-		fmt.Fprintf(&b, "Let into %s in mode Observe; in mode Enforce, the gate would be closed: %s", pools.At(i).Name, v.Reason.Code)
+		text += " in mode Observe; in mode Enforce, the gate would be closed: " + v.Reason.Code
+	} else {
+		text += ": " + v.Reason.Sentence
 	}
 	var said []string
 	for k := range d.Regular {
@@ -93,10 +89,10 @@ func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string 
 		}
 	}
 	if len(said) > 0 {
-		fmt.Fprintf(&b, " (%s)", strings.Join(said, ", "))
+		text += " (" + strings.Join(said, ", ") + ")"
 	}
 	if waited > 0 {
-		fmt.Fprintf(&b, ", after %s", Rounded(waited))
+		text += ", after " + Rounded(waited).String()
 	}
-	return b.String()
+	return text
 }

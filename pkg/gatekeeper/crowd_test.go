@@ -18,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -73,9 +72,9 @@ func (q *cycles) schedule(stopped func() bool) error {
 		q.tried++
 		d := q.w.Decide(p, Snapshot{}, gate.Wait{})
 		if !d.Opens() {
-			var wait *held.Wait
+			var wait *gate.Wait
 			if q.tried%5 == 0 {
-				wait = &held.Wait{ReplicaSet: "web"}
+				wait = &gate.Wait{ReplicaSet: "web"}
 			}
 			q.w.Gatekeeper.Failed(p, true)
 			q.w.Hold(klog.Background(), p, &d, wait, false)

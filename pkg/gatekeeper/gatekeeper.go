@@ -9,7 +9,6 @@ package gatekeeper
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,9 +42,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
-	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
@@ -163,9 +162,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	if g.sources, err = sources.New(ctx, watched); err != nil {
 		return nil, err
 	}
-	if g.override, err = sources.NewOverride(ctx, watched); err != nil {
-		return nil, err
-	}
+	g.override = sources.NewOverride(ctx, watched)
 	g.publisher = publishing.New(publishing.Config{
 		Args: config.Args, Pools: config.Pools, Client: config.Client.CoreV1(), Clock: config.Clock,
 		Identity: config.Identity, Version: config.Version, SchedulerName: config.SchedulerName,
@@ -176,9 +173,10 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 			return nil, err
 		}
 	}
-	if err := errors.Join(g.watch(), g.watchPolicies(ctx)); err != nil {
+	if err := g.watch(); err != nil {
 		return nil, err
 	}
+	g.watchPolicies(ctx)
 	return g, nil
 }
 
@@ -354,7 +352,7 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 
 // request returns the gate's request for the pod at the time now. key is the pod's autoscaler key, or empty. Computing
 // the key takes longer than most decisions. Therefore, an empty key is computed only if the decision needs it.
-func (g *Gatekeeper) request(pod *v1.Pod, key string, since waiting.Since, now time.Time) gate.Request {
+func (g *Gatekeeper) request(pod *v1.Pod, key string, since published.Wait, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil, request.Inherited = since.Unschedulable, since.NoRoom, since.Ignored, since.Inherited
 	request.LeftOut = g.config.Denied.LeftOut(pod.UID, g.config.Pools.Len(), true, now)
@@ -395,7 +393,7 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 // keep the pod off nodes: what the pod finds out about node groups then holds for no other pod. Hold then makes the loop
 // decide for the pod again at once. The view may have changed during the cycle, or the decision may change before the
 // loop's timer is due.
-func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, wait *held.Wait, repelled bool) {
+func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, wait *gate.Wait, repelled bool) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),

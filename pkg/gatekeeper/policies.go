@@ -2,8 +2,6 @@ package gatekeeper
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -16,8 +14,8 @@ import (
 )
 
 // watchPolicies watches NetworkPolicies. It does not use the scheduler's own informers, because the scheduler would not
-// start without the permission to list and watch NetworkPolicies.
-func (g *Gatekeeper) watchPolicies(ctx context.Context) error {
+// start without the permission to list and watch NetworkPolicies. An informer rejects handlers only after it was started.
+func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(g.config.Client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if p, ok := obj.(*networkingv1.NetworkPolicy); ok {
 			return gate.NewPolicy(p), nil
@@ -26,7 +24,7 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) error {
 	}))
 	informer, logged := factory.Networking().V1().NetworkPolicies().Informer(), false
 	g.policies = informer
-	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if !logged && !informer.HasSynced() {
 			klog.FromContext(ctx).Info("The scheduler cannot read NetworkPolicies. With tenants: true, pods burst only if they may lose their NetworkPolicies. Check that the scheduler may list and watch NetworkPolicies", "err", err)
 			logged = true
@@ -38,19 +36,14 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) error {
 				g.lookFor(func(pod *v1.Pod) bool { return pod.Namespace == key.Namespace })
 			}
 		}
-		_, err2 := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed})
-		err = errors.Join(err, err2)
+		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed})
 		go func() {
 			if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 				poke(g.changed) // there may be no NetworkPolicy
 			}
 		}()
 	}
-	if err != nil {
-		return fmt.Errorf("watching NetworkPolicies: %w", err)
-	}
 	factory.Start(ctx.Done())
-	return nil
 }
 
 // protections returns those of the pod, as far as the scheduler can read them. The namespace may be nil.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -139,11 +140,7 @@ func (g *Gatekeeper) watchVolumes() error {
 			})
 		})
 	}
-	volume := func(any) {
-		g.lookFor(func(pod *v1.Pod) bool {
-			return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
-		})
-	}
+	volume := func(any) { g.lookFor(aci.HasPVC) }
 	core := g.config.Informers.Core().V1()
 	return errors.Join(
 		g.follow("persistent volume claims", core.PersistentVolumeClaims().Informer(), cache.ResourceEventHandlerFuncs{

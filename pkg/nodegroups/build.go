@@ -107,10 +107,8 @@ func (p *Pool) count(nodes []*corev1.Node) {
 
 // group returns the group with the name, or nil.
 func (p *Pool) group(name string) *Group {
-	for i := range p.Groups {
-		if p.Groups[i].Name == name {
-			return &p.Groups[i]
-		}
+	if i := slices.IndexFunc(p.Groups, func(g Group) bool { return g.Name == name }); i >= 0 {
+		return &p.Groups[i]
 	}
 	return nil
 }
@@ -125,7 +123,9 @@ func (g *Group) build(j *GroupStatus, old *Group, isNew bool, facts *Facts, now 
 		template = facts.Template(j.Name)
 	}
 	set := facts.nodeSet(j.Members, j.Seen, template, now)
-	g.Settled = settled(g.State, g.Reason.Code)
+	if g.State != Unknown {
+		g.Settled, g.LastActivity = string(g.State)+" "+g.Reason.Code, now
+	}
 	g.startWith(set)
 	for _, node := range j.Members {
 		g.Newest = Latest(g.Newest, node.CreationTimestamp.Time)
@@ -142,9 +142,6 @@ func (g *Group) build(j *GroupStatus, old *Group, isNew bool, facts *Facts, now 
 		g.NodeTemplates = j.Seen
 	}
 	g.Since, g.LastChanged, g.LimitsChanged, g.LastArrival = now, now, now, now
-	if g.State != Unknown {
-		g.LastActivity = now
-	}
 	if old != nil {
 		g.follow(old, now)
 	} else if g.State == Full {
@@ -156,14 +153,6 @@ func (g *Group) build(j *GroupStatus, old *Group, isNew bool, facts *Facts, now 
 	g.serve(j.Members, set, facts, now)
 	g.LastActivity = Latest(g.LastActivity, g.LastScaleUp)
 	return until
-}
-
-// settled returns the state with the code of its reason, or "" for Unknown.
-func settled(state State, code string) string {
-	if state == Unknown {
-		return ""
-	}
-	return string(state) + " " + code
 }
 
 // follow copies times from old, the same group in the previous view. A time that a change has reset is not copied.

@@ -167,7 +167,7 @@ func TestFollow(t *testing.T) {
 	const before = time.Hour
 	old := func(state State, code string) Group {
 		return Group{GroupStatus: GroupStatus{Name: "g", State: state, Version: "2/3"}, Since: now.Add(-before), LastActivity: now.Add(-before), LastChanged: now.Add(-before),
-			Nodes: 2, Newest: now.Add(-2 * before), Settled: settled(state, code)}
+			Nodes: 2, Newest: now.Add(-2 * before), Settled: string(state) + " " + code}
 	}
 	is := func(state State, code string) GroupStatus {
 		return GroupStatus{Name: "g", State: state, Reason: Reason{Code: code}, Members: make([]*corev1.Node, 2), Version: "2/3"}

@@ -51,9 +51,10 @@ func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *cor
 			grace = min(grace, firstGrace)
 		}
 		late := node.CreationTimestamp.Add(grace)
-		startup := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(lasting, t) })
+		added := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return has(lasting, t) })
+		startup := slices.DeleteFunc(slices.Clone(added), func(t corev1.Taint) bool { return stays(&t) })
 		if len(startup) == 0 || !now.Before(late) {
-			known, lasting = known || !isYoung(node) || !IsStarting(node), addTaints(lasting, node)
+			known, lasting = known || !isYoung(node) || !IsStarting(node), append(lasting, added...)
 			continue
 		}
 		k.startupTaints[node] = startup
@@ -64,15 +65,6 @@ func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *cor
 
 func has(taints []corev1.Taint, taint corev1.Taint) bool {
 	return slices.ContainsFunc(taints, func(t corev1.Taint) bool { return sameTaint(t, taint) })
-}
-
-func addTaints(taints []corev1.Taint, node *corev1.Node) []corev1.Taint {
-	for i := range node.Spec.Taints {
-		if t := &node.Spec.Taints[i]; lasts(t) && !has(taints, *t) {
-			taints = append(taints, *t)
-		}
-	}
-	return taints
 }
 
 // isStarting reports whether the node is not usable yet.

@@ -231,9 +231,7 @@ func Contradiction(template *corev1.Node, templates []NodeTemplate) string {
 		if difference == "" {
 			return ""
 		}
-		if first == "" {
-			first = difference
-		}
+		first = cmp.Or(first, difference)
 	}
 	return first
 }

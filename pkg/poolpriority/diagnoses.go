@@ -15,6 +15,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/compat"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 )
 
 const (
@@ -94,7 +95,7 @@ func (s *search) filterKey() (string, bool) {
 			return "", false // NodeResourcesFit reads DeviceClasses, too
 		}
 	}
-	return strconv.Itoa(int(preemptorPriority(s.pod))) + alike.Filter(s.pod, requests), true
+	return strconv.Itoa(int(held.PreemptorPriority(s.pod))) + alike.Filter(s.pod, requests), true
 }
 
 // recall filters the nodes that have changed, and returns the diagnosis for all nodes except burst nodes. It returns

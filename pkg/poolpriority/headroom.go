@@ -10,7 +10,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 )
 
 // maxRoomTries bounds how many cycles a pod tries to make room without getting a node. A dry run has found victims in
@@ -20,7 +19,7 @@ const maxRoomTries = 3
 
 // room returns the pod's wait for the room that it will make on a node outside the burst pools, by preempting pods of a
 // lower priority than below. It returns nil if there is no such node.
-func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Wait, error) {
+func (s *search) room(ctx context.Context, c *cycle, below int32) (*gate.Wait, error) {
 	tries := s.pl.roomTries.count(s.pod.UID)
 	if tries >= maxRoomTries {
 		return nil, nil
@@ -30,7 +29,7 @@ func (s *search) room(ctx context.Context, c *cycle, below int32) (*held.Wait, e
 		return nil, err
 	}
 	s.pl.roomTries.Add(s.pod.UID, tries+1)
-	return &held.Wait{Wait: gate.Wait{Reason: gate.ReasonMakesRoom.With("on node %s", node), Until: s.pl.clock.Now().Add(endingSlack)}}, nil
+	return &gate.Wait{Reason: gate.ReasonMakesRoom.With("on node %s", node), Until: s.pl.clock.Now().Add(endingSlack)}, nil
 }
 
 // limitVictims limits this cycle's preemption to pods of a lower priority than below, if the pod will fit a node outside
@@ -62,10 +61,7 @@ func (s *search) limitVictims(ctx context.Context, c *cycle, below int32) (node 
 	if len(nodes) == 0 {
 		return "", nil
 	}
-	budgets, err := p.evaluator.PdbLister.List(labels.Everything())
-	if err != nil {
-		return "", err
-	}
+	budgets, _ := p.evaluator.PdbLister.List(labels.Everything()) // does not fail
 	c.dryRuns.Range(func(node, r any) bool {
 		if slices.ContainsFunc(r.(dryRun).Victims, func(victim *v1.Pod) bool { return !p.mayPreempt(victim) }) {
 			c.dryRuns.Delete(node) // it was made without the limit

@@ -37,8 +37,8 @@ type cycle struct {
 	found     sets.Set[string] // nodes at worst, if narrowed; at least one is feasible
 	decision  gate.Decision
 	rollout   held.RolloutStatus
-	victims   *held.Wait // for the pod's preemption victims; nil without victims
-	wait      *held.Wait // set only if it closed the gate
+	victims   *gate.Wait // for the pod's preemption victims; nil without victims
+	wait      *gate.Wait // set only if it closed the gate
 
 	nodes   []fwk.NodeInfo         // the snapshot; nil before PreFilter
 	leftOut []bool                 // by the pool's index, the pools that the pod leaves out because of denied bindings; nil if there is none
@@ -172,7 +172,7 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if err != nil || wait == nil {
 		return found, errors.Join(err, c.hosts.count(true))
 	}
-	c.decision = pl.decide(search.pod, wait.Wait)
+	c.decision = pl.decide(search.pod, *wait)
 	found, err = search.best(ctx, c) // the gate stays open for a pod whose waitLimit is over
 	if err == nil && found.nodes == nil && c.decision.Closes(wait.Reason) {
 		c.wait = wait

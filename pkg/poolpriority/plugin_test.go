@@ -11,7 +11,6 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -21,7 +20,7 @@ func pod(name string) *st.PodWrapper {
 }
 
 // hold has the gatekeeper hold the pod, which listers then know.
-func (h *harness) hold(p *v1.Pod, d *gate.Decision, wait *held.Wait) {
+func (h *harness) hold(p *v1.Pod, d *gate.Decision, wait *gate.Wait) {
 	h.Helper()
 	must.NoError(h, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
 	h.plugin.gatekeeper.Hold(h.logger, p, d, wait, false)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/compat/dryrun"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -130,10 +131,7 @@ func (s *search) mayHelp(ctx context.Context, position int, status *fwk.Status) 
 		return false, true
 	}
 	p := s.pl.preemption
-	budgets, err := p.evaluator.PdbLister.List(labels.Everything())
-	if err != nil {
-		return true, false // preemption will return the error
-	}
+	budgets, _ := p.evaluator.PdbLister.List(labels.Everything()) // does not fail
 	candidates, _, err := p.evaluator.DryRunPreemption(ctx, s.state, s.pod, s.nodes[position:position+1], budgets, 0, 1)
 	return err != nil || len(candidates) > 0, s.hopeless(position)
 }
@@ -144,7 +142,7 @@ func (s *search) mayPreempt(position int) bool {
 	if s.pl.preemption == nil {
 		return false
 	}
-	e, info, priority := &s.pl.index.entries[position], s.nodes[position], min(preemptorPriority(s.pod), s.pl.preemption.cycle.below)
+	e, info, priority := &s.pl.index.entries[position], s.nodes[position], min(held.PreemptorPriority(s.pod), s.pl.preemption.cycle.below)
 	if e.lowestPriority(info) >= priority {
 		return false
 	}
@@ -167,14 +165,6 @@ func (s *search) hopeless(position int) bool {
 	}
 	r, ok := c.dryRuns.Load(s.pl.index.entries[position].node.Name)
 	return ok && r.(dryRun).final
-}
-
-// preemptorPriority returns a priority. The pod may preempt pods of lower priority.
-func preemptorPriority(pod *v1.Pod) int32 {
-	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
-		return math.MinInt32
-	}
-	return corev1helpers.PodPriority(pod)
 }
 
 // preemptsLowerOnly reports whether all PostFilter plugins of the profile are known to preempt only pods of lower

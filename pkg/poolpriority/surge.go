@@ -36,7 +36,7 @@ const (
 // forRollout returns the pod's wait for its rollout, or nil. The pod waits instead of bursting while old pods of the
 // rollout terminate, and while the rollout will delete old pods although the pod is pending. As many new pods wait as old
 // pods go. No room is kept for one of them.
-func (s *search) forRollout(ctx context.Context, status held.RolloutStatus) *held.Wait {
+func (s *search) forRollout(ctx context.Context, status held.RolloutStatus) *gate.Wait {
 	of := status.Of
 	if of == nil {
 		return status.Unknown
@@ -58,7 +58,7 @@ func (s *search) forRollout(ctx context.Context, status held.RolloutStatus) *hel
 	if !now.Before(until) {
 		return nil
 	}
-	return &held.Wait{Wait: gate.Wait{Reason: gate.ReasonRolloutTerminating, Until: until}, ReplicaSet: of.New}
+	return &gate.Wait{Reason: gate.ReasonRolloutTerminating, Until: until, ReplicaSet: of.New}
 }
 
 // oldPods counts the terminating and the other pods that the rollout replaces, and returns when the last of the
@@ -100,7 +100,7 @@ func (s *search) goesOn(ctx context.Context, of *rollout.Rollout, ending, waitin
 
 // victimsOf returns the pod's wait for its preemption victims, or nil. It looks only at nodes outside burst pools. It
 // ignores victims whose grace period is over, or that began to end more than maxVictimsWait ago, with endingSlack.
-func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Wait {
+func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gate.Wait {
 	if pl.index.endings == 0 {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Wait 
 			until = nodegroups.Latest(until, nodegroups.Earliest(end.Time, began.Add(maxVictimsWait)).Add(endingSlack))
 		}
 		if now.Before(until) {
-			return &held.Wait{Wait: gate.Wait{Reason: gate.ReasonVictimsTerminating.With("on node %s", e.node.Name), Until: until}}
+			return &gate.Wait{Reason: gate.ReasonVictimsTerminating.With("on node %s", e.node.Name), Until: until}
 		}
 	}
 	return nil

@@ -83,10 +83,10 @@ type Usage struct {
 
 // Wait has the times since which a pod has waited, as in gate.Request.
 type Wait struct {
-	Unschedulable time.Time `json:"unschedulable,omitzero"`
-	NoRoom        time.Time `json:"noRoom,omitzero"`
-	Ignored       time.Time `json:"ignored,omitzero"`
-	// Inherited is in nanoseconds.
+	Unschedulable time.Time `json:"unschedulable,omitzero"` // when the pod became unschedulable; zero if unknown
+	NoRoom        time.Time `json:"noRoom,omitzero"`        // when the pod began to lack resources; zero if unknown, or if it last failed for another reason
+	Ignored       time.Time `json:"ignored,omitzero"`       // when autoscalers last ignored the pod; zero if they never ignored it
+	// Inherited is for how long a deleted pod had waited whose waiting the pod continues. It is in nanoseconds.
 	Inherited time.Duration `json:"inherited,omitempty"`
 }
 

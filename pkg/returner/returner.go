@@ -175,10 +175,7 @@ func (r *Returner) round(ctx context.Context) (cut bool, err error) {
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	began := r.Clock.Now()
-	world, err := r.sync()
-	if err != nil {
-		return false, err
-	}
+	world := r.sync()
 	for _, arrival := range r.planner.Arrive(began, world.membersOf) {
 		if pool := r.Pools.At(arrival.Pool).Name; arrival.Reason == "" {
 			returns.WithLabelValues(pool, resultLanded).Inc()
@@ -191,9 +188,7 @@ func (r *Returner) round(ctx context.Context) (cut bool, err error) {
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
-		if err := r.seats.begin(slices.Collect(maps.Values(r.away))); err != nil {
-			return false, err
-		}
+		r.seats.begin(slices.Collect(maps.Values(r.away)))
 	}
 	readBuffers := sync.OnceValue(func() error {
 		err := r.readBuffers(ctx)
@@ -288,11 +283,8 @@ type world struct {
 
 func (w *world) membersOf(workload types.UID) []returnplan.Member { return w.members[workload] }
 
-func (r *Returner) sync() (*world, error) {
-	pods, err := r.pods.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing the pods: %w", err)
-	}
+func (r *Returner) sync() *world {
+	pods, _ := r.pods.List(labels.Everything()) // does not fail
 	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returnplan.Pod, r.Pools.Len()), members: map[types.UID][]returnplan.Member{},
 		ready: map[types.UID]bool{}, readyOf: map[types.UID]int{}}
 	for _, pod := range pods {
@@ -316,10 +308,7 @@ func (r *Returner) sync() (*world, error) {
 		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
 			Owner: refusal.OwnerOf(pod), Workload: workload, Below: min(place, r.Pools.Regular()+1), Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
-	replicaSets, err := r.replicaSets.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing the ReplicaSets: %w", err)
-	}
+	replicaSets, _ := r.replicaSets.List(labels.Everything()) // does not fail
 	newest := rollout.Newest(replicaSets)
 	for workload, members := range w.members {
 		for i := range members {
@@ -344,7 +333,7 @@ func (r *Returner) sync() (*world, error) {
 			}
 		}
 	}
-	return w, nil
+	return w
 }
 
 // isOutdated reports whether a rollout will end the pod's ReplicaSet. newest has the result of rollout.Newest.

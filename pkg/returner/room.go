@@ -130,15 +130,9 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 // replacements are not bound yet. If a pending pod has a nominated node, the snapshot counts the pod as running on that
 // node. The snapshot also counts the pods that the nominated pod preempts. It is made from the informers: since 1.37, the
 // scheduler's cache can fill one snapshot only, that of the cycles (backend/cache, pvcRefCountsDelta).
-func (r *rooms) begin(away []move) error {
-	listed, err := r.listNodes.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing the nodes: %w", err)
-	}
-	all, err := r.listPods.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing the pods: %w", err)
-	}
+func (r *rooms) begin(away []move) {
+	listed, _ := r.listNodes.List(labels.Everything()) // does not fail
+	all, _ := r.listPods.List(labels.Everything())     // nor does this
 	there := sets.New[string]()
 	for _, node := range listed {
 		there.Insert(node.Name)
@@ -154,10 +148,7 @@ func (r *rooms) begin(away []move) error {
 		}
 	}
 	r.snapshot.SharedLister = cache.NewSnapshot(pods, listed)
-	nodes, err := r.snapshot.NodeInfos().List()
-	if err != nil {
-		return fmt.Errorf("listing the nodes of the snapshot: %w", err)
-	}
+	nodes, _ := r.snapshot.NodeInfos().List() // does not fail
 	r.moved, r.kept, r.buffers, r.packing = nil, map[string]fwk.NodeInfo{}, nil, nil
 	for _, m := range away {
 		r.keep(m)
@@ -181,7 +172,6 @@ func (r *rooms) begin(away []move) error {
 	for _, node := range r.nodes {
 		r.ranks = append(r.ranks, ranks[node.Node().Name])
 	}
-	return nil
 }
 
 // keep reserves capacity for the pod on the node named m.to until the end of the round.

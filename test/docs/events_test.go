@@ -39,6 +39,9 @@ func eventsInCode(t *testing.T) map[string]bool {
 			}
 		case *ast.CallExpr:
 			f, ok := n.Fun.(*ast.SelectorExpr)
+			if ok && f.Sel.Name == "problemf" {
+				take(n.Args[0])
+			}
 			if !ok || f.Sel.Name != "Eventf" || len(n.Args) < 4 {
 				return
 			}
@@ -47,17 +50,6 @@ func eventsInCode(t *testing.T) map[string]bool {
 				at = 3 // in (regarding, related, type, reason, action, note, …)
 			}
 			take(n.Args[at])
-		case *ast.CompositeLit:
-			if name, ok := n.Type.(*ast.Ident); !ok || name.Name != "problem" {
-				return
-			}
-			for _, element := range n.Elts {
-				if pair, ok := element.(*ast.KeyValueExpr); ok {
-					if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "code" {
-						take(pair.Value)
-					}
-				}
-			}
 		}
 	})
 	for name := range named {

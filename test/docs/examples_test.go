@@ -16,7 +16,6 @@ const profile = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: pool-priority-scheduler
-  plugins: {multiPoint: {enabled: [{name: PoolPriority}]}}
   pluginConfig:
   - name: PoolPriority
     args:

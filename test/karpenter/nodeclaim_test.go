@@ -28,10 +28,10 @@ func FuzzNodeClaim(f *testing.F) {
 		if err := tracker.Observe([]byte(object), nil, now); err != nil {
 			t.Fatal(err)
 		}
-		changed, err := launches.Observe(data, now)
+		changed, err := launches.Observe(data, false, now)
 		if gone && err == nil {
 			var also bool
-			also, err = launches.Gone(data, now)
+			also, err = launches.Observe(data, true, now)
 			changed = changed || also
 		}
 		got := tracker.Status(nil, now)

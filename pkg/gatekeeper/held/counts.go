@@ -55,7 +55,8 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.Unschedulable)
 		by[entry.reason]++
 		if said := gate.UnschedulableSince(entry.pod); alike.InGang(entry.pod) || !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero() && w.Inherited == 0) {
-			waits[uid] = published.Wait{Unschedulable: w.Unschedulable.UTC(), NoRoom: w.NoRoom, Ignored: w.Ignored, Inherited: w.Inherited}
+			w.Unschedulable = w.Unschedulable.UTC()
+			waits[uid] = w
 		}
 	})
 	for r, n := range by {

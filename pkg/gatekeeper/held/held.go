@@ -77,8 +77,8 @@ type heldPod struct {
 	// starting is set if the pod was held because the scheduler was starting. The pod is admitted once the scheduler
 	// has started, to get its actual reason.
 	starting bool
-	// wait is what the pod waits for instead of bursting; nil if there is nothing.
-	wait *Wait
+	// wait is what the pod waits for instead of bursting, because other pods will soon be gone; nil if there is nothing.
+	wait *gate.Wait
 	// waitsForRollout is when the pod first waited for its rollout; zero if it never did.
 	waitsForRollout time.Time
 	tries           int // how often the pod was admitted with NoCondition
@@ -90,7 +90,7 @@ func New() *Pods {
 }
 
 // Add records that the decision holds the pod back as of now. wait is what closed the gate, or nil.
-func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, wait *Wait, now time.Time) {
+func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, wait *gate.Wait, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,36 +116,27 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, wait *Wait
 }
 
 // Local records that only plugins that look at single nodes rejected the pod, until ByLoop is called.
-func (h *Pods) Local(uid types.UID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok {
-		entry.local = true
-	}
-}
+func (h *Pods) Local(uid types.UID) { h.with(uid, func(entry *heldPod) { entry.local = true }) }
 
 // ByLoop ends the failed cycle of the pod. If the pod is held, byLoop is true and Local was called, WithinSpaces and not
 // the scheduling queue lets the pod try a node with room. ByLoop reports whether this is so.
-func (h *Pods) ByLoop(uid types.UID, byLoop bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	entry, ok := h.pods[uid]
-	if !ok {
-		return false
-	}
-	entry.byLoop, entry.local = byLoop && entry.local, false
-	return entry.byLoop
+func (h *Pods) ByLoop(uid types.UID, byLoop bool) (is bool) {
+	h.with(uid, func(entry *heldPod) {
+		is = byLoop && entry.local
+		entry.byLoop, entry.local = is, false
+	})
+	return is
 }
 
 // Release ends the pod's wait.
 func (h *Pods) Release(uid types.UID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok && entry.wait != nil {
-		entry.wait = nil
-		entry.version++
-		delete(h.waits, uid)
-	}
+	h.with(uid, func(entry *heldPod) {
+		if entry.wait != nil {
+			entry.wait = nil
+			entry.version++
+			delete(h.waits, uid)
+		}
+	})
 }
 
 // Pod is the part of a held pod's entry that scheduling cycles use.
@@ -157,14 +148,9 @@ type Pod struct {
 }
 
 // Lookup returns the entry of the pod, and whether the pod is held.
-func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	entry, ok := h.pods[uid]
-	if !ok {
-		return Pod{}, false
-	}
-	return Pod{ByLoop: entry.byLoop, Open: slices.Clone(entry.open)}, true
+func (h *Pods) Lookup(uid types.UID) (pod Pod, isHeld bool) {
+	h.with(uid, func(entry *heldPod) { pod, isHeld = Pod{ByLoop: entry.byLoop, Open: slices.Clone(entry.open)}, true })
+	return pod, isHeld
 }
 
 // ForRollout returns when the pod first waited for its rollout, zero if it never did, and how many other pods of the
@@ -264,6 +250,15 @@ func (h *Pods) Overdue(exists func(node string) bool, now time.Time) (ignored in
 		}
 	})
 	return ignored, next
+}
+
+// with calls the function do for the pod's entry, under the lock. If the pod is not held, it does nothing.
+func (h *Pods) with(uid types.UID, do func(*heldPod)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		do(entry)
+	}
 }
 
 // nameOf returns the pod's namespace/name, the key by which the scheduler activates pods.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 func pod(name string) *v1.Pod {
@@ -51,7 +51,7 @@ func TestHeldPodsAreRequeued(t *testing.T) {
 	}
 	h.Remove(b.UID)
 	h.Remove(a.UID)
-	if len(h.pods)+len(h.added) != 0 || h.Since(a, now) != (waiting.Since{}) {
+	if len(h.pods)+len(h.added) != 0 || h.Since(a, now) != (published.Wait{}) {
 		t.Errorf("something is left of the pods: %+v", h)
 	}
 }
@@ -147,10 +147,10 @@ func TestStaleSnapshot(t *testing.T) {
 // TestForRollout: only pods of the same ReplicaSet count, and the first wait is remembered.
 func TestForRollout(t *testing.T) {
 	h, now, closed := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), gate.Decision{Burst: []gate.Verdict{{}}}
-	for name, wait := range map[string]*Wait{"a": {ReplicaSet: "new"}, "b": {ReplicaSet: "new"}, "old": {ReplicaSet: "old"}, "victims": {}, "plain": nil} {
+	for name, wait := range map[string]*gate.Wait{"a": {ReplicaSet: "new"}, "b": {ReplicaSet: "new"}, "old": {ReplicaSet: "old"}, "victims": {}, "plain": nil} {
 		h.Add(pod(name), "", &closed, wait, now)
 	}
-	h.Add(pod("a"), "", &closed, &Wait{ReplicaSet: "new"}, now.Add(time.Minute))
+	h.Add(pod("a"), "", &closed, &gate.Wait{ReplicaSet: "new"}, now.Add(time.Minute))
 	h.Release("b")
 	if since, others := h.ForRollout("p", "new"); !since.IsZero() || others != 1 {
 		t.Errorf("since %v, and %d others wait", since, others)
@@ -186,7 +186,7 @@ func TestSyncBesideCycles(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, p := New(), pod("p")
-			h.Add(p, "", &closed, &Wait{}, now)
+			h.Add(p, "", &closed, &gate.Wait{}, now)
 			var l Result
 			opened := h.sends(now, func() {
 				l = h.Reconsider(false, now, noNodes, func(*Candidate) gate.Decision {

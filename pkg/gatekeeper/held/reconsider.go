@@ -9,10 +9,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper/waiting"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // syncChunk is how many held pods are read or written before the lock is released. This bounds how long scheduling
@@ -25,7 +26,7 @@ type Candidate struct {
 	// Wait is what the pod waits for instead of bursting.
 	Pod                    *v1.Pod
 	AutoscalerKey, ViewKey string
-	Since                  waiting.Since
+	Since                  published.Wait
 	Wait                   gate.Wait
 
 	entry    *heldPod
@@ -41,17 +42,14 @@ type Candidate struct {
 // pod is not admitted. burst returns the burst nodes.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, burst func() map[string]*Space, decide func(c *Candidate) gate.Decision) Result {
 	look := Result{held: h, now: now, quotas: quotas{}, burst: sync.OnceValue(burst), kinds: map[kindKey]*kind{}}
-	uids := h.toSync(onlyNew)
-	candidates := make([]Candidate, 0, min(syncChunk, len(uids)))
-	for len(uids) > 0 {
-		n := min(syncChunk, len(uids))
-		candidates = h.candidates(candidates[:0], uids[:n], now)
+	var candidates []Candidate
+	for uids := range slices.Chunk(h.toSync(onlyNew), syncChunk) {
+		candidates = h.candidates(candidates[:0], uids, now)
 		for i := range candidates {
 			candidates[i].decision = decide(&candidates[i])
 			look.findRoom(&candidates[i])
 		}
 		look.settle(candidates)
-		uids = uids[n:]
 	}
 	look.Next = nodegroups.Earliest(look.Next, h.admitByQuota(look.quotas, now))
 	if onlyNew {
@@ -91,13 +89,7 @@ func (h *Pods) Queue(now time.Time) (queue []Queued, again time.Time) {
 }
 
 // Reserved records that a node is reserved for the pod, until the pod's next cycle fails.
-func (h *Pods) Reserved(uid types.UID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok {
-		entry.assumed = true
-	}
-}
+func (h *Pods) Reserved(uid types.UID) { h.with(uid, func(entry *heldPod) { entry.assumed = true }) }
 
 // toSync returns all held pods. With onlyNew, toSync returns only the pods that became held since the last sync.
 func (h *Pods) toSync(onlyNew bool) []types.UID {
@@ -120,7 +112,7 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	for _, uid := range uids {
 		if entry, ok := h.pods[uid]; ok {
 			to = append(to, Candidate{entry: entry, version: entry.version, byLoop: entry.byLoop, Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey,
-				Since: h.Since(entry.pod, now), Wait: entry.wait.gateWait()})
+				Since: h.Since(entry.pod, now), Wait: ptr.Deref(entry.wait, gate.Wait{})})
 		}
 	}
 	return to

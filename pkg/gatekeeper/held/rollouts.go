@@ -27,27 +27,12 @@ const (
 	maxUnknownReplicaSets = 10000
 )
 
-// Wait is what a pod waits for instead of bursting, because other pods will soon be gone.
-type Wait struct {
-	gate.Wait
-	// ReplicaSet is the key (refusal.KeyOf) of the pod's ReplicaSet if the pod waits for its rollout; empty otherwise.
-	ReplicaSet types.UID
-}
-
-// gateWait returns the Wait for the gate, which is empty if w is nil.
-func (w *Wait) gateWait() gate.Wait {
-	if w == nil {
-		return gate.Wait{}
-	}
-	return w.Wait
-}
-
 // RolloutStatus shows whether a pod is a new pod of a rollout. For all other pods, the status is empty.
 type RolloutStatus struct {
 	// Of is the pod's rollout; nil if there is none.
 	Of *rollout.Rollout
 	// Unknown is set while the pod waits for the informer to deliver its current ReplicaSet, for at most replicaSetLag.
-	Unknown *Wait
+	Unknown *gate.Wait
 }
 
 // Possible reports whether the pod is, or may be, a new pod of a rollout.
@@ -118,9 +103,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 		if !r.waitsFor(pod.UID, now) {
 			return RolloutStatus{}
 		}
-		reason := gate.ReasonReplicaSetUnknown
-		reason.Detail = "ReplicaSet " + owner.Name
-		return RolloutStatus{Unknown: &Wait{Wait: gate.Wait{Reason: reason, Until: now.Add(retryStale)}}}
+		return RolloutStatus{Unknown: &gate.Wait{Reason: gate.ReasonReplicaSetUnknown.With("ReplicaSet %s", owner.Name), Until: now.Add(retryStale)}}
 	}
 	r.stale.Remove(pod.UID)
 	deployment := metav1.GetControllerOf(own)
@@ -131,10 +114,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	if err != nil || d.UID != deployment.UID {
 		return RolloutStatus{}
 	}
-	objs, err := r.replicaSets.ByIndex(byController, string(refusal.KeyOf(d.Namespace, d.UID)))
-	if err != nil {
-		return RolloutStatus{} // cannot happen, because the index exists
-	}
+	objs, _ := r.replicaSets.ByIndex(byController, string(refusal.KeyOf(d.Namespace, d.UID))) // does not fail, because the index exists
 	all := make([]*appsv1.ReplicaSet, len(objs))
 	for i := range objs {
 		all[i] = objs[i].(*appsv1.ReplicaSet)

@@ -1,7 +1,6 @@
 package held
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -72,13 +71,11 @@ type kind struct {
 
 // spaced is a pod that may be chosen for a node.
 type spaced struct {
-	uid          types.UID
-	entry        *heldPod // only the pointer is compared; the other fields are copies
-	pod          *v1.Pod
-	key          kindKey
-	kind         *kind
-	since, tried time.Time
-	node         string // the node that is reserved for the pod; empty if there is none
+	turn
+	key   kindKey
+	kind  *kind
+	tried time.Time
+	node  string // the node that is reserved for the pod; empty if there is none
 }
 
 // WithinSpaces admits held pods that may fit on the nodes in spaces, by name, and returns their number. It chooses among
@@ -86,9 +83,9 @@ type spaced struct {
 // priority are chosen first. Among pods with the same priority, the pod that has waited longest is chosen first.
 func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted int) {
 	var all []spaced
-	h.each(func(uid types.UID, entry *heldPod) {
+	h.each(func(_ types.UID, entry *heldPod) {
 		if entry.byLoop {
-			w := spaced{uid: uid, entry: entry, pod: entry.pod, key: entry.kindKey(), since: h.Since(entry.pod, time.Time{}).Unschedulable, tried: entry.cycle}
+			w := spaced{turn: h.turnOf(entry), key: entry.kindKey(), tried: entry.cycle}
 			if entry.admitted.lasts(now) {
 				w.node = entry.admitted.node
 			}
@@ -118,23 +115,21 @@ func (h *Pods) WithinSpaces(spaces map[string]*Space, now time.Time) (admitted i
 		k.spaces = slices.DeleteFunc(k.spaces, func(s *Space) bool { return !s.fits(k) || s.Burst == pool.None && !k.tried.Before(s.TriedBefore) })
 	}
 	waiting = slices.DeleteFunc(waiting, func(w spaced) bool { return len(w.kind.spaces) == 0 })
-	slices.SortFunc(waiting, func(a, b spaced) int {
-		return cmp.Or(cmp.Compare(b.kind.priority, a.kind.priority), a.since.Compare(b.since), cmp.Compare(a.uid, b.uid))
-	})
+	slices.SortFunc(waiting, func(a, b spaced) int { return inOrder(a.turn, b.turn) })
 	chosen := map[types.UID]*Space{}
 	for _, w := range waiting {
 		for len(w.kind.spaces) > 0 && !w.kind.spaces[0].fits(w.kind) {
 			w.kind.spaces = w.kind.spaces[1:]
 		}
 		if i := slices.IndexFunc(w.kind.spaces, func(s *Space) bool { return w.tried.Before(s.TriedBefore) && s.fits(w.kind) }); i >= 0 {
-			chosen[w.uid] = w.kind.spaces[i]
-			chosen[w.uid].take(w.kind)
+			chosen[w.pod.UID] = w.kind.spaces[i]
+			chosen[w.pod.UID].take(w.kind)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range waiting {
-		if s, ok := chosen[w.uid]; ok && h.pods[w.uid] == w.entry && w.entry.byLoop && h.admitLocked(w.entry, admission{reason: NodeHasRoom, at: now, node: s.Node.Name}) {
+		if s, ok := chosen[w.pod.UID]; ok && h.pods[w.pod.UID] == w.entry && w.entry.byLoop && h.admitLocked(w.entry, admission{reason: NodeHasRoom, at: now, node: s.Node.Name}) {
 			admitted++
 		}
 	}
@@ -152,12 +147,15 @@ func (p *heldPod) kindKey() kindKey {
 }
 
 func kindKeyOf(pod *v1.Pod, view, open string) kindKey {
-	key := kindKey{view: view, priority: corev1helpers.PodPriority(pod), open: open}
-	key.preempts = key.priority
-	if policy := pod.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
-		key.preempts = math.MinInt32
+	return kindKey{view: view, priority: corev1helpers.PodPriority(pod), preempts: PreemptorPriority(pod), open: open}
+}
+
+// PreemptorPriority returns a priority. The pod may preempt pods of lower priority.
+func PreemptorPriority(pod *v1.Pod) int32 {
+	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
+		return math.MinInt32
 	}
-	return key
+	return corev1helpers.PodPriority(pod)
 }
 
 // newKind returns a kind of pods like the pod, with the nodes that suit the pod.

@@ -204,10 +204,8 @@ func (l *lost) end(ctx context.Context, pod *v1.Pod) {
 	}
 	limited, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}, "status": map[string]any{"phase": v1.PodFailed}})
-	if err == nil {
-		_, err = l.client.Pods(pod.Namespace).Patch(limited, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	}
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}, "status": map[string]any{"phase": v1.PodFailed}}) // does not fail
+	_, err := l.client.Pods(pod.Namespace).Patch(limited, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod))
 	switch {
 	case err == nil:

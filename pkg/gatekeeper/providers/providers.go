@@ -112,9 +112,6 @@ func (p *Providers) Deleted(pod *v1.Pod) {
 
 // See processes a pod that was added or changed.
 func (p *Providers) See(pod *v1.Pod) {
-	if pod.Spec.NodeName == "" {
-		return
-	}
 	i, ok := p.poolOf(pod.Spec.NodeName)
 	if !ok {
 		return

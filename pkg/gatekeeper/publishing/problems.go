@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -74,11 +73,11 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 		for _, g := range view.Pools[i].Groups {
 			if g.Foreign {
 				message := fmt.Sprintf("pool %s: %s: %s", ps.pools.At(i).Name, g.Reason.Sentence, g.Reason.Detail)
-				found := problem{id: message, code: "KarpenterNodes", message: message}
+				var node runtime.Object
 				if len(g.Members) > 0 { // else the NodePool is remembered
-					found.regarding = g.Members[0]
+					node = g.Members[0]
 				}
-				ps.current = append(ps.current, found)
+				ps.problemf("KarpenterNodes", message, node, "%s", message)
 			}
 		}
 	}
@@ -88,7 +87,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 		if k.reason.Detail != "" {
 			message += ": " + k.reason.Detail
 		}
-		ps.current = append(ps.current, problem{id: k.reason.Code + "\n" + names, regarding: k.object, code: k.reason.Code, message: message})
+		ps.problemf(k.reason.Code, names, k.object, "%s", message)
 	}
 	ps.findRefusing(view)
 	ps.findDenied(view)
@@ -101,11 +100,17 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 	ps.findWithoutGateTaint(byPool, now)
 	ps.findOthers(byPool)
 	if returning != "" {
-		ps.current = append(ps.current, problem{id: "ReturnUnfinished", code: "ReturnUnfinished", message: returning})
+		ps.problemf("ReturnUnfinished", "", nil, "%s", returning)
 	}
 	if cm, message := override.Problem(); message != "" {
-		ps.current = append(ps.current, problem{id: sources.EventOverrideUnreadable, regarding: cm, code: sources.EventOverrideUnreadable, message: message})
+		ps.problemf(sources.EventOverrideUnreadable, "", cm, "%s", message)
 	}
+}
+
+// problemf adds a problem with the code and the formatted message. key tells it from other problems with the code.
+// regarding is the object that the problem is about, or nil.
+func (ps *Problems) problemf(code, key string, regarding runtime.Object, format string, args ...any) {
+	ps.current = append(ps.current, problem{id: code + "\n" + key, regarding: regarding, code: code, message: fmt.Sprintf(format, args...)})
 }
 
 // findOthers finds nodes that are in a pool of this installation, but have the gate taint of another installation.
@@ -122,9 +127,8 @@ func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 		}
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(found), func(a, b overlap) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.other, b.other)) }) {
-		ps.current = append(ps.current, problem{id: "NodeInTwoInstallations\n" + o.pool + "\n" + o.other, regarding: found[o], code: "NodeInTwoInstallations",
-			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, so installation %s does not use the node. List each node in one installation only. If the other installation is gone, "+
-				"remove its taint with pool-priority-controller cleanup --taint-only --installation=%s", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
+		ps.problemf("NodeInTwoInstallations", o.pool+"\n"+o.other, found[o], "pool %s: node %s has the gate taint of another installation, %s, so installation %s does not use the node. List each node in one installation only. If the other installation is gone, "+
+			"remove its taint with pool-priority-controller cleanup --taint-only --installation=%s", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)
 	}
 }
 
@@ -157,9 +161,8 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 		if n > 1 {
 			nodes += fmt.Sprintf(" and %d more", n-1)
 		}
-		ps.current = append(ps.current, problem{id: "GateTaintMissing\n" + ps.pools.At(i).Name, regarding: found, code: "GateTaintMissing",
-			message: fmt.Sprintf("pool %s: for more than %s the gate taint %s has been missing on %s. Until it is back, autoscalers add no VM for pods that tolerate the other taints of the node. "+
-				"Check that the controller runs. If the controller may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
+		ps.problemf("GateTaintMissing", ps.pools.At(i).Name, found, "pool %s: for more than %s the gate taint %s has been missing on %s. Until it is back, autoscalers add no VM for pods that tolerate the other taints of the node. "+
+			"Check that the controller runs. If the controller may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)
 	}
 	ps.withoutGateTaint = withoutGateTaint
 }
@@ -169,7 +172,7 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.HalfOpen {
 			name := ps.pools.At(i).Name
-			ps.current = append(ps.current, problem{id: providers.EventRefuses + "\n" + name, code: providers.EventRefuses, message: providers.Complaint(name, p)})
+			ps.problemf(providers.EventRefuses, name, nil, "%s", providers.Complaint(name, p))
 		}
 	}
 }
@@ -182,8 +185,7 @@ func (ps *Problems) findDenied(view *nodegroups.View) {
 			if d.All {
 				pods = "all pods"
 			}
-			ps.current = append(ps.current, problem{id: "BindingsDenied\n" + name, code: "BindingsDenied",
-				message: fmt.Sprintf("pool %s: an admission rule denies bindings to the pool's nodes: %s. For five minutes after each denial, %s do not use the pool. Exempt the scheduler from the rule, or leave out the pool", name, d.Message, pods)})
+			ps.problemf("BindingsDenied", name, nil, "pool %s: an admission rule denies bindings to the pool's nodes: %s. For five minutes after each denial, %s do not use the pool. Exempt the scheduler from the rule, or leave out the pool", name, d.Message, pods)
 		}
 	}
 }
@@ -195,16 +197,14 @@ func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], pool.IsVirtual); found >= 0 {
 			name := ps.pools.At(i).Name
-			ps.current = append(ps.current, problem{id: "VirtualNodeInRegularPool\n" + name, regarding: byPool[i][found], code: "VirtualNodeInRegularPool",
-				message: fmt.Sprintf("the nodeSelector of the regular pool %s matches the virtual-kubelet node %s, so no pod is placed on this node. "+
-					"Select a label that only the pool's VMs have, or add the expression {key: type, operator: NotIn, values: [virtual-kubelet]}", name, byPool[i][found].Name)})
+			ps.problemf("VirtualNodeInRegularPool", name, byPool[i][found], "the nodeSelector of the regular pool %s matches the virtual-kubelet node %s, so no pod is placed on this node. "+
+				"Select a label that only the pool's VMs have, or add the expression {key: type, operator: NotIn, values: [virtual-kubelet]}", name, byPool[i][found].Name)
 		}
 	}
 	for i := range ps.pools.Burst() {
 		if found := slices.IndexFunc(byPool[i], ps.pools.LacksLabel); found >= 0 {
 			name := ps.pools.At(i).Name
-			ps.current = append(ps.current, problem{id: "VirtualNodeLabelMissing\n" + name, regarding: byPool[i][found], code: "VirtualNodeLabelMissing",
-				message: fmt.Sprintf("pool %s: the virtual-kubelet node %s lacks the label type=virtual-kubelet. The scheduler places no more pods on the node. Set the label, and find out who removed it", name, byPool[i][found].Name)})
+			ps.problemf("VirtualNodeLabelMissing", name, byPool[i][found], "pool %s: the virtual-kubelet node %s lacks the label type=virtual-kubelet. The scheduler places no more pods on the node. Set the label, and find out who removed it", name, byPool[i][found].Name)
 		}
 	}
 }
@@ -222,8 +222,7 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 			if g.Name != "" {
 				name += ", node group " + g.Name
 			}
-			ps.current = append(ps.current, problem{id: "TemplateContradictsNodes\n" + name, code: "TemplateContradictsNodes",
-				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. Correct the nodeTemplate, which the scheduler uses while it knows no node", name, difference)})
+			ps.problemf("TemplateContradictsNodes", name, nil, "%s: the nodeTemplate and the nodes differ: %s. Correct the nodeTemplate, which the scheduler uses while it knows no node", name, difference)
 		}
 	}
 }
@@ -234,9 +233,8 @@ func (ps *Problems) findNotServing(declines *gate.Declines, view *nodegroups.Vie
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
 			if g, name := &view.Pools[i].Groups[k], ps.pools.At(i).Name; notServing(name, g) {
-				ps.current = append(ps.current, problem{id: "NotServing\n" + name + "\n" + g.Name, code: "NotServing",
-					message: fmt.Sprintf("pool %s: node group %s counts as full for some pods. They waited longer than a node should take, and no new node that they would fit took a pod. "+
-						"This ends when one does, or when the group's limits change. Look at the group's newest nodes and at the autoscaler's log", name, cmp.Or(g.Name, "without a name"))})
+				ps.problemf("NotServing", name+"\n"+g.Name, nil, "pool %s: node group %s counts as full for some pods. They waited longer than a node should take, and no new node that they would fit took a pod. "+
+					"This ends when one does, or when the group's limits change. Look at the group's newest nodes and at the autoscaler's log", name, cmp.Or(g.Name, "without a name"))
 			}
 		}
 	}
@@ -246,8 +244,7 @@ func (ps *Problems) findNotServing(declines *gate.Declines, view *nodegroups.Vie
 func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
-		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: status, code: "InSeveralNodeGroups",
-			message: fmt.Sprintf("node %s has no providerID, and its labels match all of the node groups %s. The scheduler counts the node for each of these groups", node, names)})
+		ps.problemf("InSeveralNodeGroups", names, status, "node %s has no providerID, and its labels match all of the node groups %s. The scheduler counts the node for each of these groups", node, names)
 	}
 }
 
@@ -255,9 +252,8 @@ func (ps *Problems) findSharedNodes(from *sources.Sources) {
 func (ps *Problems) findStuck(names []string, byPool [][]*v1.Node) {
 	for _, node := range slices.Concat(byPool...) {
 		if slices.Contains(names, node.Name) {
-			ps.current = append(ps.current, problem{id: "NodeStuckTerminating\n" + node.Name, regarding: node, code: "NodeStuckTerminating",
-				message: fmt.Sprintf("the cluster autoscaler marked node %s for removal more than 15 minutes ago, and has not removed it. No pod can use the node, and the scheduler does not expect "+
-					"the removal any more. Remove the node, or its taint ToBeDeletedByClusterAutoscaler", node.Name)})
+			ps.problemf("NodeStuckTerminating", node.Name, node, "the cluster autoscaler marked node %s for removal more than 15 minutes ago, and has not removed it. No pod can use the node, and the scheduler does not expect "+
+				"the removal any more. Remove the node, or its taint ToBeDeletedByClusterAutoscaler", node.Name)
 		}
 	}
 }
@@ -266,7 +262,7 @@ func (ps *Problems) findStuck(names []string, byPool [][]*v1.Node) {
 // intended, for example if the last pool selects all remaining nodes.
 func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	for _, o := range ps.pools.Overlaps(slices.Concat(byPool...)) {
-		ps.current = append(ps.current, problem{id: "InSeveralPools\n" + o.Pools, regarding: o.Node, code: "InSeveralPools", message: o.String()})
+		ps.problemf("InSeveralPools", o.Pools, o.Node, "%s", o.String())
 	}
 }
 
@@ -314,9 +310,5 @@ func describe(obj runtime.Object) string {
 	if obj == nil {
 		return "none"
 	}
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return fmt.Sprintf("%T", obj)
-	}
-	return klog.KObj(accessor).String()
+	return klog.KObj(obj.(klog.KMetadata)).String()
 }

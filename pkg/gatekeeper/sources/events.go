@@ -67,7 +67,7 @@ func watchEvents[F comparable](ctx context.Context, config *Config, namespace st
 			return client.Watch(ctx, o)
 		},
 	}, config.Client), &v1.Event{}, s, cache.ReflectorOptions{Name: "events of " + selector["source"]})
-	failed := whenRefused(message, func() {})
+	failed := whenRefused(message, cache.DefaultWatchErrorHandler)
 	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.Second, Steps: 6, Factor: 2, Jitter: 1}
 	go func() {
 		_ = backoff.DelayWithReset(clock.RealClock{}, 2*time.Minute).Until(ctx, true, true, func(ctx context.Context) (done bool, err error) {
@@ -112,15 +112,13 @@ func (s *lastEvents[F]) listed(obj any) *event[F] {
 
 // event returns what is kept of obj, which is a *v1.Event or has been transformed before.
 func (s *lastEvents[F]) event(obj any) *event[F] {
-	switch obj := obj.(type) {
-	case *event[F]:
-		return obj
-	case *v1.Event:
-		e := &event[F]{ObjectMeta: metav1.ObjectMeta{Namespace: obj.Namespace, Name: obj.Name, ResourceVersion: obj.ResourceVersion}, object: obj.InvolvedObject.UID}
-		e.fact, e.at, e.urgent = s.keep(obj)
+	if e, ok := obj.(*event[F]); ok {
 		return e
 	}
-	return &event[F]{} // not reached: the reflector has events only
+	of := obj.(*v1.Event) // the reflector has events only
+	e := &event[F]{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, ResourceVersion: of.ResourceVersion}, object: of.InvolvedObject.UID}
+	e.fact, e.at, e.urgent = s.keep(of)
+	return e
 }
 
 // Add implements cache.ReflectorStore.

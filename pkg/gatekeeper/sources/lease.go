@@ -2,11 +2,12 @@ package sources
 
 import (
 	"context"
-	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -22,37 +23,27 @@ type lease struct {
 }
 
 // watchLease starts to watch the Lease. The right to read the Lease is optional.
-func watchLease(ctx context.Context, config *Config) (*lease, error) {
-	id := config.Args.Capacity.KarpenterLease
-	namespace, name, err := cache.SplitMetaNamespaceKey(id)
-	if err != nil {
-		return nil, fmt.Errorf("capacity.karpenterLease: %w", err)
-	}
+func watchLease(ctx context.Context, config *Config) *lease {
+	namespace, name, _ := strings.Cut(config.Args.Capacity.KarpenterLease, "/")
 	l := &lease{
 		config: config, overdue: time.AfterFunc(time.Hour, config.Changed),
 		informer: coordinationinformers.NewFilteredLeaseInformer(config.Client, namespace, 0, cache.Indexers{}, only(name)),
 	}
 	l.overdue.Stop()
-	err = l.informer.SetWatchErrorHandlerWithContext(whenRefused("The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead", func() { l.failed.Store(true) }))
-	if err == nil {
-		_, err = l.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { l.see(time.Time{}, obj) },
-			UpdateFunc: func(before, obj any) { l.see(renewTime(before), obj) },
-			DeleteFunc: func(any) { l.renewed.Store(nil); l.config.Changed() },
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("watching Lease %s: %w", id, err)
-	}
-	go l.informer.RunWithContext(ctx)
-	return l, nil
+	handle := whenRefused("The scheduler may not read Karpenter's Lease, so it does not notice that Karpenter is dead", cache.DefaultWatchErrorHandler)
+	start(ctx, l.informer, cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { l.see(time.Time{}, obj) },
+		UpdateFunc: func(before, obj any) { l.see(renewTime(before), obj) },
+		DeleteFunc: func(any) { l.renewed.Store(nil); l.config.Changed() },
+	}, func(ctx context.Context, r *cache.Reflector, err error) {
+		l.failed.Store(true)
+		handle(ctx, r, err)
+	})
+	return l
 }
 
 func renewTime(obj any) time.Time {
-	if l, ok := obj.(*coordinationv1.Lease); ok && l.Spec.RenewTime != nil {
-		return l.Spec.RenewTime.Time
-	}
-	return time.Time{}
+	return ptr.Deref(obj.(*coordinationv1.Lease).Spec.RenewTime, metav1.MicroTime{}).Time
 }
 
 // see processes the Lease. before is the time of the renewal before; zero if the scheduler sees the Lease for the first

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -50,7 +52,7 @@ func TestWatchNodeClaims(t *testing.T) {
 		return true, w, err
 	})
 	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 10)
-	must.NoError(t, watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches))
+	watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches)
 	for _, want := range []string{"NodeClaim a: LaunchFailed: no quota", "NodeClaim b: LaunchFailed: no quota"} {
 		select {
 		case <-changed:
@@ -70,20 +72,19 @@ func TestWatchNodeClaims(t *testing.T) {
 // TestWatchNodeClaimsRefused: if reading NodeClaims is forbidden, this is logged once and is no error.
 func TestWatchNodeClaimsRefused(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	c := &nodeClaims{logger: logger}
+	others := 0
+	handle := whenRefused("may not list and watch NodeClaims", func(context.Context, *cache.Reflector, error) { others++ })
 	refused := apierrors.NewForbidden(karpenter.NodeClaimResource.GroupResource(), "", nil)
-	c.fail(apierrors.NewNotFound(karpenter.NodeClaimResource.GroupResource(), ""))
-	c.fail(refused)
-	c.fail(refused)
-	if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); strings.Count(log, "may not list and watch NodeClaims") != 1 {
-		t.Errorf("said:\n%s", log)
+	for _, err := range []error{apierrors.NewNotFound(karpenter.NodeClaimResource.GroupResource(), ""), refused, refused} {
+		handle(klog.NewContext(t.Context(), logger), nil, err)
+	}
+	if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); strings.Count(log, "may not list and watch NodeClaims") != 1 || others != 1 {
+		t.Errorf("said:\n%s, and %d other errors", log, others)
 	}
 	client := fakeNodeClaims()
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 	_, ctx := ktesting.NewTestContext(t)
-	if err := watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches()); err != nil {
-		t.Error(err)
-	}
+	watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches())
 }
 
 // TestTrimNodeClaim: for the launches, a trimmed NodeClaim is equivalent to the whole NodeClaim.
@@ -99,7 +100,7 @@ func TestTrimNodeClaim(t *testing.T) {
 	memory := func(c *unstructured.Unstructured) karpenter.LaunchMemory {
 		data := must.Get(c.MarshalJSON())(t)
 		l := karpenter.NewLaunches()
-		if _, err := l.Observe(data, now.Time); err != nil {
+		if _, err := l.Observe(data, false, now.Time); err != nil {
 			t.Error(err)
 		}
 		return l.Memory()

@@ -49,14 +49,13 @@ type Override struct {
 
 // NewOverride starts to watch the override's ConfigMap. This ConfigMap is in the same namespace as the ConfigMap
 // Args.StatusConfigMap.
-func NewOverride(ctx context.Context, config *Config) (*Override, error) {
+func NewOverride(ctx context.Context, config *Config) *Override {
 	namespace, _, _ := strings.Cut(config.Args.StatusConfigMap, "/")
 	o := &Override{id: namespace + "/" + gate.OverrideConfigMap, recorder: config.Recorder}
 	o.Current.Store(&gate.Override{Gate: gate.OverrideUnread})
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(gate.OverrideConfigMap))
-	var err error
-	o.object, err = watch(ctx, informer, o.id, sourceOverride, config.Changed)
-	return o, err
+	o.object = watch(ctx, informer, o.id, sourceOverride, config.Changed)
+	return o
 }
 
 // Restore takes over the override that the last leader read. This override stays in force until the ConfigMap has been

@@ -128,7 +128,7 @@ func TestWatchOverride(t *testing.T) {
 	})
 	config, _ := karpenterConfig(client)
 	config.Args.StatusConfigMap = "elsewhere/pool-priority-status"
-	o := must.Get(NewOverride(ctx, config))(t)
+	o := NewOverride(ctx, config)
 	must.Eventually(t, "the failure is seen", o.Settled)
 	o.Observe(logger, time.Now())
 	if _, problem := o.Problem(); !strings.Contains(problem, "no right. Check that the scheduler may list and watch it") {

@@ -58,14 +58,13 @@ func (s *Sources) watchAutoscaler(ctx context.Context, config *Config, namespace
 		})
 }
 
-// whenRefused returns a handler for the errors of a reflector. The handler calls failed for each error. If the
-// scheduler may not read the objects, the handler logs the message, but only once.
-func whenRefused(message string, failed func()) cache.WatchErrorHandlerWithContext {
+// whenRefused returns a handler for the errors of a reflector. If the scheduler may not read the objects, the handler logs
+// the message, but only once. It passes other errors on to the handler others.
+func whenRefused(message string, others cache.WatchErrorHandlerWithContext) cache.WatchErrorHandlerWithContext {
 	var once sync.Once
 	return func(ctx context.Context, r *cache.Reflector, err error) {
-		failed()
 		if !apierrors.IsForbidden(err) {
-			cache.DefaultWatchErrorHandler(ctx, r, err)
+			others(ctx, r, err)
 			return
 		}
 		once.Do(func() { klog.FromContext(ctx).Info(message, "err", err) })

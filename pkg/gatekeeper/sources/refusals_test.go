@@ -194,7 +194,7 @@ func TestWatchLease(t *testing.T) {
 	is := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "karpenter-leader-election", ResourceVersion: "1"}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: behind}}}
 	client := fake.NewClientset(is)
 	config, changed := karpenterConfig(client)
-	l := must.Get(watchLease(ctx, config))(t)
+	l := watchLease(ctx, config)
 	renew := func(version string, to time.Time) {
 		is = is.DeepCopy()
 		is.ResourceVersion, is.Spec.RenewTime = version, &metav1.MicroTime{Time: to}

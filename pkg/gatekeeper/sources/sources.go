@@ -60,7 +60,6 @@ type Config struct {
 // Of returns the nodegroups.Source of each regular pool.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
-	objects []runtime.Object    // by the pool's index: the autoscaler's status or the NodePool, as last observed; may be nil
 	tracker *clusterautoscaler.Tracker
 	status  *watched // the watch of the cluster autoscaler's status; nil if no pool needs it
 	// autoscalers is the ConfigMap with the cluster autoscaler's status, as last observed; nil if there is none.
@@ -92,11 +91,12 @@ func (s *Sources) Changes() []Change {
 
 // nodePool is a Karpenter NodePool, the capacity source of all pools that name it.
 type nodePool struct {
-	name    string
-	tracker *karpenter.Tracker
-	object  *watched
-	version string    // the object's resourceVersion as last observed
-	changed time.Time // when version last changed; zero if it never did
+	*karpenter.Tracker
+	name     string
+	object   *watched
+	observed runtime.Object // the object as last observed; may be nil
+	version  string         // the object's resourceVersion as last observed
+	changed  time.Time      // when version last changed; zero if it never did
 }
 
 // source returns the value of the metrics label "source" for the NodePool.
@@ -119,7 +119,7 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 		switch {
 		case p.ClusterAutoscaler != nil:
 			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&p.Pool), Graces: p.Graces, NodePools: nodePools}
-			err = s.watchStatus(ctx, config)
+			s.watchStatus(ctx, config)
 		case p.Karpenter != nil:
 			nodePools[p.Karpenter.NodePool] = true
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool)
@@ -133,7 +133,6 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 		}
 		s.byPool = append(s.byPool, source)
 	}
-	s.objects = make([]runtime.Object, len(s.byPool))
 	return s, nil
 }
 
@@ -144,16 +143,14 @@ func only(name string) func(*metav1.ListOptions) {
 	}
 }
 
-func (s *Sources) watchStatus(ctx context.Context, config *Config) error {
+func (s *Sources) watchStatus(ctx context.Context, config *Config) {
 	if s.status != nil {
-		return nil
+		return
 	}
 	namespace, name, _ := strings.Cut(s.statusID, "/")
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
 	s.watchAutoscaler(ctx, config, namespace)
-	var err error
-	s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed)
-	return err
+	s.status = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed)
 }
 
 // nodePool returns the source of the NodePool, and starts to watch the NodePool if it is not watched yet. Pools may
@@ -161,7 +158,7 @@ func (s *Sources) watchStatus(ctx context.Context, config *Config) error {
 func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (nodegroups.Source, error) {
 	for _, n := range s.nodePools {
 		if n.name == name {
-			return n.tracker, nil
+			return n, nil
 		}
 	}
 	if config.Dynamic == nil {
@@ -169,25 +166,18 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(name))
 	n := &nodePool{name: name}
-	var err error
-	if n.object, err = watch(ctx, informer.Informer(), name, n.source(), config.Changed); err != nil {
-		return nil, err
-	}
+	n.object = watch(ctx, informer.Informer(), name, n.source(), config.Changed)
 	launches := karpenter.NewLaunches()
-	if err := watchNodeClaims(ctx, config, name, launches); err != nil {
-		return nil, err
-	}
+	watchNodeClaims(ctx, config, name, launches)
 	if s.lease == nil {
-		if s.lease, err = watchLease(ctx, config); err != nil {
-			return nil, err
-		}
+		s.lease = watchLease(ctx, config)
 		if !config.Args.Tenants { // tenants may write events
 			s.watchSimulations(ctx, config)
 		}
 	}
-	n.tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
+	n.Tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
 	s.nodePools = append(s.nodePools, n)
-	return n.tracker, nil
+	return n, nil
 }
 
 // nodePoolGraces returns, for each grace, the longest value in the pools that name the NodePool.
@@ -207,7 +197,15 @@ func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
 
 // Object returns the cluster autoscaler's status or the NodePool of the regular pool with index i, as last observed;
 // nil if there is none.
-func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
+func (s *Sources) Object(i int) runtime.Object {
+	switch source := s.byPool[i].(type) {
+	case clusterautoscaler.Source:
+		return s.autoscalers
+	case *nodePool:
+		return source.observed
+	}
+	return nil
+}
 
 // Shared returns a node that may be in several of the cluster autoscaler's node groups, these groups, and the
 // autoscaler's status. If there is no such node, node is "".
@@ -231,33 +229,22 @@ func (s *Sources) Settled() bool {
 // and unlisted has the nodes in no pool.
 func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
-	s.autoscalers = nil
 	var told []Change
 	if s.status != nil {
 		s.observeStatus(now)
 		s.assign(logger, byPool, nodes, now)
 		told = append(told, Change{sourceAutoscaler, s.tracker.Changed()})
 	}
-	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
 		if s.lease.exists() {
-			n.tracker.ObserveLease(s.lease.last(), s.lease.config.Args.Capacity.StaleAfter.Duration)
+			n.ObserveLease(s.lease.last(), s.lease.config.Args.Capacity.StaleAfter.Duration)
 		} else {
-			n.tracker.ForgetLease()
+			n.ForgetLease()
 		}
-		objects[n.tracker] = n.observe(nodes, now)
+		n.observe(nodes, now)
 		told = append(told, Change{n.source(), n.changed})
 	}
 	s.told.Store(&told)
-	for i, source := range s.byPool {
-		s.objects[i] = nil
-		switch source := source.(type) {
-		case clusterautoscaler.Source:
-			s.objects[i] = s.autoscalers
-		case *karpenter.Tracker:
-			s.objects[i] = objects[source]
-		}
-	}
 }
 
 // observeStatus passes the cluster autoscaler's status to its tracker. If the status cannot be parsed, the error
@@ -282,17 +269,18 @@ func (s *Sources) observeStatus(now time.Time) {
 	}
 }
 
-// observe passes the NodePool to its tracker, and returns the NodePool. If the NodePool cannot be parsed, the error
-// becomes the reason of the state of its pools. Errors counts each invalid version of the NodePool once.
-func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
+// observe passes the NodePool to its tracker. If the NodePool cannot be parsed, the error becomes the reason of the state
+// of its pools. Errors counts each invalid version of the NodePool once.
+func (n *nodePool) observe(nodes []*v1.Node, now time.Time) {
 	obj, err := n.object.get()
+	n.observed = obj
 	switch {
 	case apierrors.IsNotFound(err):
-		n.tracker.Lose(karpenter.ReasonNoResource, now)
-		return obj
+		n.Lose(karpenter.ReasonNoResource, now)
+		return
 	case err != nil:
-		n.tracker.Fail(err, now)
-		return obj
+		n.Fail(err, now)
+		return
 	}
 	version := ""
 	object, ok := obj.(*unstructured.Unstructured)
@@ -304,19 +292,13 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 		n.version, n.changed = version, now
 	}
 	if !ok {
-		n.tracker.Lose(karpenter.ReasonMissing, now)
-		return obj
+		n.Lose(karpenter.ReasonMissing, now)
+		return
 	}
-	data, err := object.MarshalJSON()
-	if err != nil {
-		n.tracker.Fail(err, now)
-	} else {
-		err = n.tracker.Observe(data, nodes, now)
-	}
-	if err != nil && isNew {
+	data, _ := object.MarshalJSON() // does not fail
+	if err := n.Observe(data, nodes, now); err != nil && isNew {
 		Errors.WithLabelValues(n.source()).Inc()
 	}
-	return obj
 }
 
 // assign passes the pools' groups and nodes to the tracker. It logs each node group that no pool owns once.
@@ -343,7 +325,7 @@ func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	}
 	m.NodePools = map[string]karpenter.Memory{}
 	for _, n := range s.nodePools {
-		m.NodePools[n.name] = n.tracker.Memory()
+		m.NodePools[n.name] = n.Memory()
 	}
 }
 
@@ -352,7 +334,7 @@ func (s *Sources) Restore(m *published.Memory, now time.Time) {
 	s.tracker.Restore(m.ClusterAutoscaler, now)
 	for _, n := range s.nodePools {
 		if memory, ok := m.NodePools[n.name]; ok {
-			n.tracker.Restore(memory, now)
+			n.Restore(memory, now)
 		}
 	}
 }

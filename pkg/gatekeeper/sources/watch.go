@@ -3,7 +3,6 @@ package sources
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync/atomic"
 
@@ -22,27 +21,29 @@ type watched struct {
 // watch starts to watch the object with the key (namespace/name), and calls changed when the object changes or cannot
 // be read. The informer must list only this object. watch counts each failure to read the object for the source, unless
 // passes returns true for the error.
-func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
+func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) *watched {
 	w := &watched{informer: informer, key: key}
 	Errors.WithLabelValues(source).Add(0) // if a counter's first value were 1, Prometheus would show no increase
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	start(ctx, informer, cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
 		DeleteFunc: func(any) { changed() },
-	}); err != nil {
-		return nil, fmt.Errorf("watching %s: %w", key, err)
-	}
-	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+	}, func(_ context.Context, _ *cache.Reflector, err error) {
 		w.failure.Store(&err)
 		if !passes(err) {
 			Errors.WithLabelValues(source).Inc()
 		}
 		changed()
-	}); err != nil {
-		return nil, fmt.Errorf("watching %s: %w", key, err)
-	}
+	})
+	return w
+}
+
+// start starts the informer with the handler of its objects and the handler of its errors. An informer rejects handlers
+// only after it was started.
+func start(ctx context.Context, informer cache.SharedIndexInformer, objects cache.ResourceEventHandler, failures cache.WatchErrorHandlerWithContext) {
+	_, _ = informer.AddEventHandler(objects)
+	_ = informer.SetWatchErrorHandlerWithContext(failures)
 	go informer.RunWithContext(ctx)
-	return w, nil
 }
 
 // passes reports whether the error is a normal end of a watch. The informer then starts a new watch.

@@ -138,26 +138,17 @@ func (r *Room) Remove(uid types.UID) {
 	delete(r.clocks, uid)
 }
 
-// Since has the times since which a pod has waited.
-type Since struct {
-	Unschedulable time.Time // when the pod became unschedulable; zero if unknown
-	NoRoom        time.Time // when the pod began to lack resources; zero if unknown, or if it last failed for another reason
-	Ignored       time.Time // when autoscalers last ignored the pod; zero if they never ignored it
-	// Inherited is for how long a deleted pod had waited whose waiting the pod continues.
-	Inherited time.Duration
-}
-
 // Since returns the times since which the pod has waited, as of now. With the zero time, a nomination that has not ended
 // does not count.
-func (r *Room) Since(pod *v1.Pod, now time.Time) Since {
+func (r *Room) Since(pod *v1.Pod, now time.Time) published.Wait {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sinceLocked(pod, now)
 }
 
-func (r *Room) sinceLocked(pod *v1.Pod, now time.Time) Since {
+func (r *Room) sinceLocked(pod *v1.Pod, now time.Time) published.Wait {
 	c := r.clocks[pod.UID]
-	s := Since{Unschedulable: c.since, NoRoom: c.since, Ignored: c.ignored, Inherited: c.inherited}
+	s := published.Wait{Unschedulable: c.since, NoRoom: c.since, Ignored: c.ignored, Inherited: c.inherited}
 	if c.since.IsZero() && r.trusted {
 		s.Unschedulable, s.NoRoom = gate.UnschedulableSince(pod), gate.NoRoomSince(pod)
 	}

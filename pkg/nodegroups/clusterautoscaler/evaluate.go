@@ -26,7 +26,7 @@ type Source struct {
 func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
 	t := s.Tracker
 	problem := t.problem
-	if problem.Code == "" && t.stale(now) {
+	if problem.Code == "" && now.Sub(t.changed) >= t.staleTime() {
 		problem = reasonStale.With("last change seen at %s", t.changed.UTC().Format(time.RFC3339))
 	}
 	j := nodegroups.SourceStatus{Scans: t.scans.Scans}

@@ -28,10 +28,8 @@ type Groups struct {
 // GroupsOf returns the node groups that the pool's configuration names, by patterns or by the node selector. If the
 // configuration names no groups, the pool has the groups of its nodes.
 func GroupsOf(p *configv1.Pool) Groups {
-	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: labels.Everything()}
-	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // there is no error: the configuration was validated
-		g.selector = selector
-	}
+	selector, _ := metav1.LabelSelectorAsSelector(p.NodeSelector) // there is no error: the configuration was validated
+	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: selector}
 	if len(g.patterns) > 0 {
 		return g
 	}

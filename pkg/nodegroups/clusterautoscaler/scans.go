@@ -79,6 +79,3 @@ func (a *scans) endOutage(now time.Time) {
 		a.Outages = nodegroups.OutageEnded(a.Outages, now)
 	}
 }
-
-// reset drops the recorded loops. It is called when another autoscaler process has taken over.
-func (a *scans) reset() { a.loops, a.ScannedBefore = nil, time.Time{} }

@@ -345,7 +345,7 @@ func (t *Tracker) checkStale(now time.Time) {
 func (t *Tracker) forget(now time.Time) {
 	t.generation++
 	t.tookOver = now
-	t.scans.reset()
+	t.scans.loops, t.scans.ScannedBefore = nil, time.Time{}
 	for _, m := range t.memory {
 		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}
 		m.Progress = now
@@ -404,9 +404,4 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		happened = true
 	}
 	return happened
-}
-
-// stale reports whether, at the time now, the status last changed at least staleTime ago.
-func (t *Tracker) stale(now time.Time) bool {
-	return now.Sub(t.changed) >= t.staleTime()
 }

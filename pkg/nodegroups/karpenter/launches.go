@@ -109,20 +109,19 @@ func (c *seenClaim) waits() bool { return !c.launched && !c.leaving }
 // NewLaunches returns launches without a history.
 func NewLaunches() *Launches { return &Launches{claims: map[types.UID]seenClaim{}} }
 
-// Observe records a NodeClaim, from its JSON, at the time now. It reports whether the NodePool's status must be derived
-// again.
-func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
+// Observe records a NodeClaim at the time now, from its JSON or, if it is gone, from its last known JSON. It reports
+// whether the NodePool's status must be derived again.
+func (l *Launches) Observe(object []byte, gone bool, now time.Time) (changed bool, err error) {
 	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
 		return false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.observe(c, now), nil
-}
-
-// observe records the NodeClaim, and reports whether the NodePool's status must be derived again.
-func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
+	if gone {
+		c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
+		defer delete(l.claims, c.Metadata.UID)
+	}
 	at, launched, failure := c.launch()
 	before, known := l.claims[c.Metadata.UID]
 	leaving := c.Metadata.DeletionTimestamp != nil
@@ -147,21 +146,6 @@ func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 		changed = true
 	}
 	l.claims[c.Metadata.UID] = k
-	return changed
-}
-
-// Gone records that a NodeClaim is gone at the time now. object is its last known JSON. Gone reports whether the
-// NodePool's status must be derived again.
-func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) {
-	c, err := decode[nodeClaim](object, "NodeClaim")
-	if err != nil {
-		return false, err
-	}
-	c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	changed = l.observe(c, now)
-	delete(l.claims, c.Metadata.UID)
 	return changed, nil
 }
 

@@ -58,7 +58,7 @@ func TestNodeGoesWhileLaunchFails(t *testing.T) {
 	} {
 		now := start.Add(time.Duration(s.minute) * time.Minute)
 		name, phase, _ := strings.Cut(s.nodeClaim, " ")
-		if _, err := launches.Observe(claim(name, phase, s.launched), now); err != nil {
+		if _, err := launches.Observe(claim(name, phase, s.launched), false, now); err != nil {
 			t.Fatal(err)
 		}
 		must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`), nodes(s.nodes), now))
@@ -131,11 +131,11 @@ func TestLaunches(t *testing.T) {
 					tracker = NewTracker(pool.Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
 					tracker.Restore(memory, now)
 				case strings.HasPrefix(name, "-b") && s.until == -1:
-					_, err = launches.Gone(claim(name[1:], "launched", 4), now)
+					_, err = launches.Observe(claim(name[1:], "launched", 4), true, now)
 				case strings.HasPrefix(name, "-"):
-					_, err = launches.Gone(claim(name[1:], "awaiting", 0), now)
+					_, err = launches.Observe(claim(name[1:], "awaiting", 0), true, now)
 				case name != "":
-					_, err = launches.Observe(claim(name, phase, launched), now)
+					_, err = launches.Observe(claim(name, phase, launched), false, now)
 				}
 				if err == nil {
 					err = tracker.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`), nodes(1), now)
@@ -168,7 +168,7 @@ func TestLaunchMessage(t *testing.T) {
 		{strings.Repeat("c", 300), "failing", "NodePool default: NodeClaim " + strings.Repeat("c", maxMessage-len("NodeClaim "))},
 		{strings.Repeat("é", 300), "failing", "NodePool default: NodeClaim " + strings.Repeat("é", (maxMessage-len("NodeClaim "))/2)},
 	} {
-		if changed, err := launches.Observe(claim(tc.name, tc.phase, 0), start); err != nil || !changed {
+		if changed, err := launches.Observe(claim(tc.name, tc.phase, 0), false, start); err != nil || !changed {
 			t.Fatal(changed, err)
 		}
 		if diff := cmp.Diff(tc.want, tracker.Status(nil, start).Reason.Detail); diff != "" {
@@ -176,10 +176,10 @@ func TestLaunchMessage(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"{", `{"apiVersion":"v1","kind":"Pod"}`, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","status":{"conditions":7}}`} {
-		if _, err := launches.Observe([]byte(wrong), start); err == nil {
+		if _, err := launches.Observe([]byte(wrong), false, start); err == nil {
 			t.Errorf("%s: no error", wrong)
 		}
-		if _, err := launches.Gone([]byte(wrong), start); err == nil {
+		if _, err := launches.Observe([]byte(wrong), true, start); err == nil {
 			t.Errorf("%s, gone: no error", wrong)
 		}
 	}
@@ -198,17 +198,17 @@ func TestStatusBehind(t *testing.T) {
 		{"nothing goes", func(*Launches) (int, string) { return 2, `{cpu: 8, nodes: 2}` }, "Full AtLimits"},
 		{"a large node goes and a smaller one has come", func(*Launches) (int, string) { return -2, `{cpu: 8, nodes: 2}` }, "CanGrow StatusBehind"},
 		{"a NodeClaim is being deleted", func(l *Launches) (int, string) {
-			_, _ = l.Observe(claim("a", "ending", 0), second(1))
+			_, _ = l.Observe(claim("a", "ending", 0), false, second(1))
 			return 2, `{cpu: 8, nodes: 2}`
 		}, "CanGrow StatusBehind"},
 		{"a NodeClaim is gone, and what is left is not enough for a large pod", func(l *Launches) (int, string) {
-			_, _ = l.Gone(claim("a", "launched", 0), second(1))
+			_, _ = l.Observe(claim("a", "launched", 0), true, second(1))
 			return 1, `{cpu: 7, nodes: 1}`
 		}, "CanGrow BelowLimits"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			launches := NewLaunches()
-			_, _ = launches.Observe(claim("a", "launched", 0), start)
+			_, _ = launches.Observe(claim("a", "launched", 0), false, start)
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, launches)
 			observe := func(nodes int, resources string, now time.Time) nodegroups.SourceStatus {
 				list := nodesOf(max(nodes, -nodes), "s-4", "4")
@@ -269,10 +269,10 @@ func TestStatusNotWritten(t *testing.T) {
 			observe(2, start)
 			observe(1, start)
 			if tc.phase != "" {
-				must.Do(t)(launches.Observe(claim("a", tc.phase, 0), second(tc.made)))
+				must.Do(t)(launches.Observe(claim("a", tc.phase, 0), false, second(tc.made)))
 			}
 			if tc.launched > 0 {
-				must.Do(t)(launches.Observe(claim("a", "launched", 1), second(tc.launched)))
+				must.Do(t)(launches.Observe(claim("a", "launched", 1), false, second(tc.launched)))
 			}
 			if j := observe(1, second(tc.at)); j.State != tc.wantState {
 				t.Errorf("%s %+v, want %s", j.State, j.Reason, tc.wantState)
@@ -300,11 +300,7 @@ func TestRealNodeClaims(t *testing.T) {
 			must.NoError(t, json.Unmarshal(data, &sample))
 			launches := NewLaunches()
 			for i, event := range sample.Events {
-				observe := launches.Observe
-				if event.Type == "DELETED" {
-					observe = launches.Gone
-				}
-				if _, err := observe(event.Object, start.Add(time.Duration(i)*time.Second)); err != nil {
+				if _, err := launches.Observe(event.Object, event.Type == "DELETED", start.Add(time.Duration(i)*time.Second)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -125,13 +125,7 @@ func validateSelector(selector *metav1.LabelSelector, p *field.Path, whatToDo st
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(p, whatToDo)}
 	}
-	errs := metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, p)
-	if len(errs) == 0 {
-		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-			errs = append(errs, field.Invalid(p, selector, err.Error()))
-		}
-	}
-	return errs
+	return metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, p)
 }
 
 func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
