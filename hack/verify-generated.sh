@@ -8,7 +8,7 @@ files=(pkg/apis/config/v1/zz_generated.deepcopy.go manifests/crds/podgroup/podgr
   manifests/overlays/aks-observe/config.yaml manifests/components/monitoring-azure/{servicemonitor,reader}.yaml docs/metrics.md
   charts/pool-priority-scheduler/files/{serviceaccount,scheduler,scheduler-volumes,controller,write,karpenter,least-rights,tenants,return,coscheduling,viewer,override,network-policy,opt-in,flowschema,servicemonitor,reader,rules}.yaml
   charts/pool-priority-scheduler/files/released)
-cp -r --parents go.mod go.sum pkg/apis manifests/base manifests/components manifests/crds manifests/overlays manifests/rbac charts docs/metrics.md hack/kubernetes/released "$copy"
+cp -r --parents go.mod go.sum pkg/apis pkg/compat manifests/base manifests/components manifests/crds manifests/overlays manifests/rbac charts docs/metrics.md hack/kubernetes/released "$copy"
 rm "${files[@]/#/$copy/}"
 cp docs/configuration.md "$copy/docs/" # only its tables are generated
 files+=(docs/configuration.md)
