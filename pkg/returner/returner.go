@@ -176,7 +176,7 @@ func (r *Returner) round(ctx context.Context) (cut bool, err error) {
 	logger := klog.FromContext(ctx)
 	began := r.Clock.Now()
 	world := r.sync()
-	for _, arrival := range r.planner.Arrive(began, world.membersOf) {
+	for _, arrival := range r.planner.Arrive(began, world.members) {
 		if pool := r.Pools.At(arrival.Pool).Name; arrival.Reason == "" {
 			returns.WithLabelValues(pool, resultLanded).Inc()
 		} else {
@@ -235,7 +235,7 @@ func (r *Returner) round(ctx context.Context) (cut bool, err error) {
 			if !p.Stuck && len(r.seats.buffers) > 0 && len(r.away) > 0 {
 				continue // a replacement that is not bound yet may take any node
 			}
-			if r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload)) && world.ready[p.UID] {
+			if r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.members[p.Workload]) && world.ready[p.UID] {
 				world.readyOf[p.Workload]--
 				delete(world.ready, p.UID)
 			}
@@ -280,8 +280,6 @@ type world struct {
 	// harm returns why an eviction of the started pod would harm its workload, or "".
 	harm func(*returnplan.Pod) string
 }
-
-func (w *world) membersOf(workload types.UID) []returnplan.Member { return w.members[workload] }
 
 func (r *Returner) sync() *world {
 	pods, _ := r.pods.List(labels.Everything()) // does not fail

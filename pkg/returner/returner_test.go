@@ -205,7 +205,7 @@ func TestStuckFirst(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "3").Obj(), running("old", 9), pod("young", 1).Phase(corev1.PodPending).Obj(), refused, running("older", 10))
 	c.after(time.Minute)
 	c.expect("after stableFor", c.after(c.interval()), "refused", "young", "older")
-	if members := c.sync().membersOf("default/rs-refused"); len(members) != 1 || members[0].Ready {
+	if members := c.sync().members["default/rs-refused"]; len(members) != 1 || members[0].Ready {
 		t.Errorf("the refused pod counts as ready: %+v", members)
 	}
 }

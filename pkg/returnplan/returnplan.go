@@ -324,11 +324,10 @@ func (p *Planner) Restore(now time.Time, uid types.UID, pause Pause) {
 		return
 	}
 	w := p.of(uid)
-	w.failures = max(w.failures, pause.InARow)
-	if pause.Until.After(w.notBefore) {
-		w.notBefore = pause.Until
-	}
+	w.failures, w.notBefore = max(w.failures, pause.InARow), latest(w.notBefore, pause.Until)
 }
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // Away returns the evicted pods whose replacements are not bound yet. The caller keeps capacity reserved for these
 // replacements.
@@ -345,15 +344,11 @@ func (p *Planner) Away() map[types.UID]bool {
 }
 
 // Arrive checks the replacements of evicted pods, and returns the outcomes that have become known. Call Arrive before
-// each round. members returns all pods of a workload.
-func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Member) []Arrival {
+// each round. members has all pods of each workload.
+func (p *Planner) Arrive(now time.Time, members map[types.UID][]Member) []Arrival {
 	var arrivals []Arrival
 	for uid, w := range p.workloads {
-		var all []Member
-		if len(w.away) > 0 {
-			all = members(uid)
-		}
-		taken := map[types.UID]bool{}
+		all, taken := members[uid], map[types.UID]bool{}
 		var still []evicted
 		for _, e := range w.away {
 			m := e.replacement(all, taken)
@@ -378,10 +373,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			}
 		}
 		w.away = still
-		paused := w.notBefore
-		if w.calm.After(paused) {
-			paused = w.calm
-		}
+		paused := latest(w.notBefore, w.calm)
 		idle := len(w.away) == 0 && now.After(paused)
 		if idle && (w.failures+w.refusals+w.waves == 0 || now.Sub(paused) > 2*maxPause) {
 			delete(p.workloads, uid)

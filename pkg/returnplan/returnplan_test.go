@@ -87,7 +87,11 @@ func newScript(t *testing.T) *script {
 // evictions did not help.
 func (s *script) next(pods ...Pod) (chosen []types.UID, failed []string) {
 	s.now = s.now.Add(interval)
-	for _, a := range s.Arrive(s.now, func(types.UID) []Member { return s.members }) {
+	members := map[types.UID][]Member{}
+	for workload := range s.workloads {
+		members[workload] = s.members
+	}
+	for _, a := range s.Arrive(s.now, members) {
 		if a.Reason == "" {
 			s.landed++
 		} else {
@@ -370,16 +374,14 @@ func TestNoPingPong(t *testing.T) {
 					candidates = append(candidates, pod.Pod)
 				}
 			}
-			members := func(workload types.UID) []Member {
-				var all []Member
+			members := func() map[types.UID][]Member {
+				all := map[types.UID][]Member{}
 				for _, pod := range m.sorted() {
-					if pod.Workload == workload {
-						all = append(all, Member{UID: pod.UID, Owner: workload, Bound: true, Rank: map[bool]int{true: 2}[pod.burst], Ready: true})
-					}
+					all[pod.Workload] = append(all[pod.Workload], Member{UID: pod.UID, Owner: pod.Workload, Bound: true, Rank: map[bool]int{true: 2}[pod.burst], Ready: true})
 				}
 				return all
 			}
-			p.Arrive(now, members)
+			p.Arrive(now, members())
 			left := m.free()
 			on := map[types.UID]int{}
 			evict, _ := p.Round(now, 0, candidates, func(Pod) (bool, string) { left--; return left >= 0, "" })
@@ -390,7 +392,7 @@ func TestNoPingPong(t *testing.T) {
 				if on[pod.Workload]++; on[pod.Workload] > rules.PerWorkload {
 					t.Fatalf("day %d, %v: %d pods of a workload were chosen at once", day, now, on[pod.Workload])
 				}
-				before := members(pod.Workload)
+				before := members()[pod.Workload]
 				delete(m.pods, pod.UID)
 				p.Evicted(now, 0, pod, before)
 				m.evicted = append(m.evicted, now)
