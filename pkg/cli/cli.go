@@ -115,7 +115,7 @@ func (o *options) root() *cobra.Command {
 	fs.BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
 	fs.StringVar(&o.color, "color", "auto", "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newExpander(), o.newLint(), o.newVersion())
+	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newExpander(), o.newInit(), o.newLint(), o.newVersion())
 	for flag, values := range map[string][]string{"output": outputs, "color": colors} {
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails only if the flag is not defined
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
@@ -162,7 +163,8 @@ func (c *cluster) disorder(ctx context.Context, p *publishedState, groups []grou
 
 // nodePool is what the commands read of a NodePool. A NodePool without a weight has 0.
 type nodePool struct {
-	Spec struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
 		Weight int                        `json:"weight"`
 		Limits map[string]json.RawMessage `json:"limits"`
 	} `json:"spec"`

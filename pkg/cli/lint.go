@@ -38,11 +38,16 @@ func (o *options) newLint() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.runLint(c.Context(), l) },
 	}
-	c.Flags().StringVar(&l.aks, "aks", "", "a file with the output of az aks show --output json; - is the standard input")
-	c.Flags().StringVar(&l.quota, "quota", "", "a file with the usages of Container Instances in the region; - is the standard input")
+	o.addAzure(c, l)
 	c.Flags().StringVarP(&l.file, "filename", "f", "", "a file with a configuration, or with workloads; - is the standard input")
 	c.Flags().BoolVar(&l.local, "local", false, "read only the files, and no cluster")
 	return c
+}
+
+// addAzure adds the flags for files with what only Azure knows.
+func (o *options) addAzure(c *cobra.Command, l *lintOptions) {
+	c.Flags().StringVar(&l.aks, "aks", "", "a file with the output of az aks show --output json; - is the standard input")
+	c.Flags().StringVar(&l.quota, "quota", "", "a file with the usages of Container Instances in the region; - is the standard input")
 }
 
 func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
@@ -66,12 +71,8 @@ func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 			}
 			continue
 		}
-		data, err := o.readFile(file.name)
-		if err == nil {
-			err = file.parse(data)
-		}
-		if err != nil {
-			return fmt.Errorf("%s=%s: %w", file.flag, file.name, oneLine(err))
+		if err := o.parseFile(file.flag, file.name, file.parse); err != nil {
+			return err
 		}
 		read++
 	}
@@ -107,11 +108,21 @@ func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 	return err
 }
 
-func (o *options) readFile(name string) ([]byte, error) {
+// parseFile parses the file that the flag names; - is the standard input.
+func (o *options) parseFile(flag, name string, parse func([]byte) error) (err error) {
+	var data []byte
 	if name == "-" {
-		return io.ReadAll(o.In)
+		data, err = io.ReadAll(o.In)
+	} else {
+		data, err = os.ReadFile(name)
 	}
-	return os.ReadFile(name)
+	if err == nil {
+		err = parse(data)
+	}
+	if err != nil {
+		return fmt.Errorf("%s=%s: %w", flag, name, oneLine(err))
+	}
+	return nil
 }
 
 // readCluster adds the facts that the cluster has. It reports whether it could read any.

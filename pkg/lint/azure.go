@@ -33,7 +33,9 @@ type AKS struct {
 		Mode string `json:"mode"`
 	} `json:"nodeProvisioningProfile"`
 	AutoScalerProfile struct {
-		Expander string `json:"expander"`
+		Expander             string `json:"expander"`
+		MaxNodeProvisionTime string `json:"maxNodeProvisionTime"`
+		NewPodScaleUpDelay   string `json:"newPodScaleUpDelay"`
 	} `json:"autoScalerProfile"`
 	AgentPoolProfiles []struct {
 		Name              string `json:"name"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -112,6 +113,18 @@ func parse(data string) (*status, error) {
 		status.NodeGroups[i].odd = group.Health.check()
 	}
 	return &status, nil
+}
+
+// GroupNames returns the names of the node groups in the cluster autoscaler's status.
+func GroupNames(cm *corev1.ConfigMap) (names []string, err error) {
+	s, err := parse(cm.Data[StatusKey])
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.NodeGroups {
+		names = append(names, s.NodeGroups[i].Name)
+	}
+	return names, nil
 }
 
 // check returns an error if a count is negative, as some builds for Azure wrote after throttled calls. Nothing is then

@@ -223,8 +223,8 @@ type NodeTemplate struct {
 // Burst makes a pool a burst pool.
 type Burst struct {
 	// Tolerations match the taints that the scheduler ignores for pods that the gate lets in. Each toleration needs a key
-	// and an effect other than NoExecute. On Azure Container Instances, the default is the taint
-	// `virtual-kubelet.io/provider` with the effect NoSchedule. With `[]`, only pods with tolerations of their own burst.
+	// and an effect other than NoExecute. The default is for Azure Container Instances. With `[]`, only pods with their own
+	// tolerations burst.
 	Tolerations []corev1.Toleration `json:"tolerations,omitzero"`
 
 	// AddTolerations has the controller add these tolerations, and one for the gate taint, to pods that run in the pool.
