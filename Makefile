@@ -252,8 +252,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
-MAX_LINES_SHIPPED = 22605
-MAX_LINES_OTHER = 47285
+MAX_LINES_SHIPPED = 22598
+MAX_LINES_OTHER = 47280
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go

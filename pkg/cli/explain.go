@@ -213,8 +213,6 @@ func (e *explainer) waitsFor(reason string) string {
 	e.addChanges()
 	open := e.first(verdictOpen)
 	switch {
-	case !e.published.pools.HasBurst():
-		return "."
 	case e.CannotBurst != "":
 		e.addHints()
 		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
@@ -252,7 +250,7 @@ func (e *explainer) addHints() {
 // and add no node for the pod.
 func (e *explainer) addLockedOut() {
 	p := e.published
-	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {
+	if p != nil && !*p.view.Args.GateTaint || !e.toleratesGate() {
 		return
 	}
 	advice := "the pod tolerates the gate taint. The cluster autoscaler computes that such a pod fits a burst node, and adds no VM. Remove the toleration: the controller adds it to pods on burst nodes"

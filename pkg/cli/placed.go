@@ -63,7 +63,7 @@ func (e *explainer) ofOthers() string {
 
 // addPoolsToOthers adds facts and advice about the pools for a pod of another scheduler.
 func (e *explainer) addPoolsToOthers() {
-	if e.published == nil || !e.published.pools.HasBurst() {
+	if e.published == nil {
 		return
 	}
 	v := e.published.view

@@ -64,11 +64,7 @@ func (e *explainer) ask(pod *corev1.Pod) {
 // addRegular sets v to the decision on the regular pool with index i.
 func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	p, from := e.published, &e.published.view.Capacity.Pools[i]
-	v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), from.Reason
-	if !p.pools.HasBurst() {
-		return
-	}
-	v.Reason = decision.Regular[i].Reason
+	v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), decision.Regular[i].Reason
 	if decision.Regular[i].Holds() {
 		v.Verdict = verdictHolds
 	}

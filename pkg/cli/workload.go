@@ -179,7 +179,6 @@ func (e *explainer) addNewPod() {
 	e.CannotBurst = e.never()
 	open, holder := e.first(verdictOpen), e.first(verdictHolds)
 	switch {
-	case !e.published.pools.HasBurst():
 	case e.CannotBurst != "":
 		e.fact("A new pod", "cannot burst: %s", e.CannotBurst)
 		e.addHints()

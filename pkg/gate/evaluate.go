@@ -16,13 +16,6 @@ import (
 // Decide returns the gate's decision for the request at the time now. The view holds the states of the pools and their
 // node groups.
 func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decision {
-	if !r.Pools.HasBurst() {
-		d := Decision{Regular: make([]Verdict, r.Pools.Regular())}
-		for i := range d.Regular {
-			d.Regular[i].Open = true
-		}
-		return d
-	}
 	return r.DecideFor(req, r.Assess(req, view), view, now)
 }
 

@@ -354,15 +354,6 @@ func TestEmptyGroups(t *testing.T) {
 	}
 }
 
-func TestDecideWithoutBurstPool(t *testing.T) {
-	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}}}))(t)
-	r := Rule{Pools: pools}
-	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, now)
-	if len(decision.Burst) != 0 {
-		t.Errorf("Decide() = %+v", decision)
-	}
-}
-
 func TestAsksForBurst(t *testing.T) {
 	in := func(key string, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}

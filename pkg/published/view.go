@@ -171,7 +171,11 @@ func DecodeView(data []byte) (*View, error) {
 		v.Shares != nil && len(v.Shares) != len(v.Args.Pools), v.Available != nil && len(v.Available) != len(v.Args.Pools):
 		return nil, fmt.Errorf("reading key %q: burst, shares, usage or available does not have one entry for each of the %d pools", ViewKey, len(v.Args.Pools))
 	}
+	var unset []*configv1.Burst // by an older scheduler, for which an empty list was the default
 	for i := range v.Args.Pools {
+		if b := v.Args.Pools[i].Burst; b != nil && b.Tolerations == nil {
+			unset = append(unset, b)
+		}
 		if v.Args.Pools[i].NodeSelector == nil {
 			return nil, fmt.Errorf("reading key %q: args.pools[%d] has no nodeSelector", ViewKey, i)
 		}
@@ -180,6 +184,9 @@ func DecodeView(data []byte) (*View, error) {
 		}
 	}
 	configv1.SetDefaults_PoolPriorityArgs(v.Args) // another version may leave fields out
+	for _, b := range unset {
+		b.Tolerations = nil
+	}
 	return v, nil
 }
 

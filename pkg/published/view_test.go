@@ -305,6 +305,9 @@ func TestDecodeView(t *testing.T) {
 			if foreign := tc.name == "another version"; v.IsForeign() != foreign {
 				t.Errorf("IsForeign() = %v", v.IsForeign())
 			}
+			if b := v.Args.Pools[1].Burst; b.Tolerations != nil || b.Platform == "" { // lint says what a default will change
+				t.Errorf("what an older version did not publish: %+v", b)
+			}
 		})
 	}
 }
