@@ -77,10 +77,13 @@ func rulesOf(t *testing.T) []rule {
 func missing(t *testing.T, name string) string {
 	t.Helper()
 	if target, ok := strings.CutPrefix(name, "make "); ok {
-		if !strings.Contains(string(must.ReadFile(t, filepath.Join(root, "Makefile"))), "\n"+target+":") {
-			return "the Makefile has no target " + target
+		files := must.Get(filepath.Glob(filepath.Join(root, "hack/make/*.mk")))(t)
+		for _, file := range append(files, filepath.Join(root, "Makefile")) {
+			if strings.Contains(string(must.ReadFile(t, file)), "\n"+target+":") {
+				return ""
+			}
 		}
-		return ""
+		return "the Makefile has no target " + target
 	}
 	dir, test, _ := strings.Cut(name, ".")
 	files, _ := filepath.Glob(filepath.Join(root, dir, "*_test.go")) // the pattern is valid

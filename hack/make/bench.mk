@@ -1,0 +1,20 @@
+# What measures and draws. (The Makefile includes this file.)
+
+.PHONY: demo-story
+demo-story: tools build-demo #- Play a spike without and with headroom, Overflow and Return, print what each saved, and draw it: .devcluster/story.svg
+	@$(BIN)/devcluster demo --story --bin $(BIN)
+
+.PHONY: bench
+bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, what binding costs, throughput, and memory
+	@go run ./test/perf
+	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|ManyKinds|BoundPodUpdate' -benchtime 1x
+	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Sync
+	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Load|Soak' -benchtime 3x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput' -benchtime 1x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench Load -benchtime 1x -bin $(CURDIR)/$(BIN) -nodes 500 -waiting 4000 -updates 100 -lasts 3m
+
+DURATION ?= 1h
+
+.PHONY: soak
+soak: tools build #- Kill a random component every 30 s under load for DURATION (1h), check the placements, and draw memory and latency: .devcluster/soak.svg
+	@go test -count=1 -timeout 0 ./test/integration -run '^$$' -bench Soak -benchtime 1x -bin $(CURDIR)/$(BIN) -soak $(DURATION) -nodes 200 -waiting 1000 -updates 50 -stream 5 -come 1 -logs $(CURDIR)/.devcluster/logs
