@@ -266,7 +266,44 @@ func TestLeastRights(t *testing.T) {
 		target = "silent"
 		e.tries(t, []attempt{{"its own, on a burst node", "", set(taints(other), patchNode(controller, taints(other, taint(key, own, "NoSchedule"))))}})
 	})
+	lease := func(client kubernetes.Interface, verb, namespace, name string) func() error {
+		return func() error {
+			_, err := e.Client.CoordinationV1().Leases(namespace).Get(e.ctx, name, metav1.GetOptions{})
+			if exists := err == nil; exists && verb == "create" {
+				_ = e.Client.CoordinationV1().Leases(namespace).Delete(e.ctx, name, metav1.DeleteOptions{})
+			} else if !exists && verb == "update" {
+				_ = createLease(e, e.Client, namespace, name)
+			}
+			if verb == "create" {
+				return createLease(e, client, namespace, name)
+			}
+			l, err := e.Client.CoordinationV1().Leases(namespace).Get(e.ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			holder := "thief"
+			l.Spec.HolderIdentity = &holder
+			_, err = client.CoordinationV1().Leases(namespace).Update(e.ctx, l, metav1.UpdateOptions{})
+			return err
+		}
+	}
+	const leases = "may have the lease pool-priority-system/pool-priority-scheduler only"
+	t.Run("the scheduler on leases", func(t *testing.T) {
+		e.tries(t, []attempt{
+			{"the default scheduler's", leases, lease(scheduler, "update", "kube-system", "kube-scheduler")},
+			{"the default scheduler's, where there is none", leases, lease(scheduler, "create", "kube-system", "kube-scheduler")},
+			{"another's", leases, lease(scheduler, "create", "kube-system", "another")},
+			{"of its name, elsewhere", leases, lease(scheduler, "create", "kube-system", "pool-priority-scheduler")},
+			{"its own, where there is none", "", lease(scheduler, "create", ns, "pool-priority-scheduler")},
+			{"its own", "", lease(scheduler, "update", ns, "pool-priority-scheduler")},
+			{"the default scheduler's by somebody else", "", lease(e.Client, "update", "kube-system", "kube-scheduler")},
+		})
+	})
 	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, "silent", metav1.DeleteOptions{}))
+	for _, l := range []string{"kube-system/kube-scheduler", ns + "/pool-priority-scheduler"} {
+		at, name, _ := strings.Cut(l, "/")
+		must.NoError(t, e.Client.CoordinationV1().Leases(at).Delete(e.ctx, name, metav1.DeleteOptions{}))
+	}
 	t.Run("all that ours do", func(t *testing.T) { e.of(t).allThatOursDo() })
 }
 

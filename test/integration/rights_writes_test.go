@@ -46,8 +46,7 @@ func TestSchedulersWrites(t *testing.T) {
 	scheduler, controller := e.withAllRights(ns, devcluster.SchedulerName), e.withAllRights(ns, devcluster.ControllerName)
 	for name, attempts := range map[string][]attempt{
 		"pods": e.podWrites(scheduler), "bindings": e.bindingWrites(scheduler), "configmaps": e.configMapWrites(scheduler),
-		"claims": e.claimWrites(scheduler), "volumes": e.volumeWrites(scheduler), "evictions": e.evictionWrites(scheduler),
-		"the scheduler's lease": e.leaseWrites(scheduler, devcluster.SchedulerName, devcluster.ControllerName), "the controller's lease": e.leaseWrites(controller, devcluster.ControllerName, devcluster.SchedulerName),
+		"claims": e.claimWrites(scheduler), "volumes": e.volumeWrites(scheduler), "evictions": e.evictionWrites(scheduler), "leases": e.leaseWrites(controller),
 	} {
 		t.Run(name, func(t *testing.T) { e.tries(t, attempts) })
 	}
@@ -73,7 +72,6 @@ func (e *env) makeWritten() {
 			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "a", ClaimRef: claim,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a"}}}}, metav1.CreateOptions{}))
 	}
-	must.NoError(e, createLease(e, e.Client, metav1.NamespaceSystem, "kube-scheduler"))
 	must.Do(e)(e.Client.CoreV1().PersistentVolumeClaims(namespace).Create(e.ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim"}, Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To("b"),
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}, metav1.CreateOptions{}))
@@ -240,28 +238,15 @@ func (e *env) evictionWrites(scheduler kubernetes.Interface) []attempt {
 	}
 }
 
-// leaseWrites are the attempts of one of our accounts, which may have its own lease and not the other's.
-func (e *env) leaseWrites(client kubernetes.Interface, own, other string) []attempt {
-	const home, system, theirs = devcluster.SchedulerNamespace, metav1.NamespaceSystem, "kube-scheduler"
-	create := func(namespace, name string) func() error {
-		return func() error { return createLease(e, client, namespace, name) }
+func (e *env) leaseWrites(controller kubernetes.Interface) []attempt {
+	lease := func(namespace, name string) func() error {
+		return func() error { return createLease(e, controller, namespace, name) }
 	}
-	take := func(client kubernetes.Interface, namespace, name string) func() error {
-		return func() error {
-			_, err := client.CoordinationV1().Leases(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"thief"}}`), dryPatch)
-			return err
-		}
-	}
-	leases := "may have the lease pool-priority-system/" + own + " only"
+	const leases = "may have the lease pool-priority-system/pool-priority-controller only"
 	return []attempt{
-		{"the other's lease", leases, create(home, other)},
-		{"the default scheduler's lease", leases, take(client, system, theirs)},
-		{"a new lease of the default scheduler", leases, create(system, theirs)},
-		{"another's", leases, create(system, "another")},
-		{"of its name, elsewhere", leases, create(system, own)},
-		{"its own lease, where there is none", "", create(home, own)},
-		{"its own lease", "", take(client, home, own)},
-		{"the default scheduler's by somebody else", "", take(e.Client, system, theirs)},
+		{"the scheduler's lease", leases, lease(devcluster.SchedulerNamespace, "pool-priority-scheduler")},
+		{"the default scheduler's lease", leases, lease(metav1.NamespaceSystem, "kube-scheduler")},
+		{"its own lease", "", lease(devcluster.SchedulerNamespace, "pool-priority-controller")},
 	}
 }
 
