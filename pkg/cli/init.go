@@ -106,7 +106,7 @@ func (o *options) runInit(ctx context.Context, i *initial) error {
 	i.unknown("Which NodePools Karpenter has", c.plainly("list nodepools", err))
 	i.write(nodes.Items, nodePools.Items)
 	if _, _, err := configv1.Load([]byte(i.String())); err != nil {
-		return fmt.Errorf("the names in this cluster make no valid configuration: %w", oneLine(err))
+		return fmt.Errorf("the nodes and NodePools of this cluster make no valid configuration: %w", oneLine(err))
 	}
 	return o.print(nil, nil, func(w io.Writer) { fmt.Fprint(w, i) })
 }
@@ -115,13 +115,14 @@ func (o *options) runInit(ctx context.Context, i *initial) error {
 func (i *initial) write(nodes []corev1.Node, nodePools []nodePool) {
 	var virtual []corev1.Node
 	byLabel, names := map[[2]string][]corev1.Node{}, map[string]bool{"aci": true, "spot": true}
+	const control = "node-role.kubernetes.io/control-plane"
+	alone := !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !metav1.HasLabel(n.ObjectMeta, control) && !pool.IsVirtual(&n) }) // as in kind and k3s
 	for _, n := range nodes {
-		_, control := n.Labels["node-role.kubernetes.io/control-plane"]
 		k := slices.IndexFunc(poolLabels, func(key string) bool { return n.Labels[key] != "" })
 		switch {
 		case pool.IsVirtual(&n):
 			virtual = append(virtual, n)
-		case !control && k >= 0 && n.Labels[nodegroups.KarpenterNodePoolLabel] == "":
+		case (alone || !metav1.HasLabel(n.ObjectMeta, control)) && k >= 0 && n.Labels[nodegroups.KarpenterNodePoolLabel] == "":
 			id := [2]string{poolLabels[k], n.Labels[poolLabels[k]]}
 			byLabel[id] = append(byLabel[id], n)
 		}
@@ -154,7 +155,7 @@ func (i *initial) write(nodes []corev1.Node, nodePools []nodePool) {
 	for _, id := range ids {
 		source, why := "fixed: {} # or static: {maxNodes: …}", fmt.Sprintf("%d node(s), and no autoscaler is known for them", len(byLabel[id]))
 		if slices.ContainsFunc(byLabel[id], i.isScaled) {
-			source, why = "clusterAutoscaler: {}", "the cluster autoscaler's status has its node groups"
+			source, why = "clusterAutoscaler: {} # or fixed: {}, if the autoscaler does not scale it", fmt.Sprintf("a guess: the cluster autoscaler's status has %d node groups", len(i.groups))
 		}
 		add(id[0], id[1], source, why)
 	}
@@ -166,17 +167,20 @@ func (i *initial) write(nodes []corev1.Node, nodePools []nodePool) {
 	}
 }
 
-// isScaled reports whether the cluster autoscaler's status has the node's group. AKS's groups have the name of their agent
-// pool in their names.
+// isScaled reports whether the cluster autoscaler's status may have the node's group. AKS's groups have the names of their
+// agent pools: aks-NAME-…, or aksNAME with Windows. Nothing is known of the names of others.
 func (i *initial) isScaled(n corev1.Node) bool {
-	return slices.ContainsFunc(i.groups, func(group string) bool { return strings.Contains(group, n.Labels["kubernetes.azure.com/agentpool"]) })
+	agentPool := n.Labels["kubernetes.azure.com/agentpool"]
+	return slices.ContainsFunc(i.groups, func(group string) bool {
+		return agentPool == "" || strings.HasPrefix(group, "aks-"+agentPool+"-") || group == "aks"+agentPool || group == agentPool
+	})
 }
 
 // burst writes the burst pool.
 func (i *initial) burst(virtual []corev1.Node) {
 	pods, cpu, why := 100, 100, "a guess: keep it below the quota of Container Instances, docs/aci.md"
-	if i.quota != nil {
-		pods, cpu, why = max(1, i.quota.Groups*9/10), max(1, i.quota.Cores*9/10), "a tenth below the quota"
+	if q := i.quota; q != nil && q.Groups > 0 && q.Cores > 0 {
+		pods, cpu, why = (q.Groups*9+9)/10, (q.Cores*9+9)/10, "a tenth below the quota"
 	}
 	i.line("      - name: aci # %d virtual node(s), such as %s", len(virtual), virtual[0].Name)
 	i.line("        nodeSelector: {matchLabels: {%s: %s}}\n        burst: # on Azure Container Instances; elsewhere, add platform: Other", pool.VirtualKubeletLabel, pool.VirtualKubeletType)

@@ -55,6 +55,10 @@ func TestInit(t *testing.T) {
 			s.put(node("plain"))
 			s.forbid("get /api/v1/namespaces/kube-system", "get /apis/karpenter.sh")
 		}, nil},
+		{"init-alone", func(s *server) {
+			s.put(node("control", "node-role.kubernetes.io/control-plane", ""))
+			s.put(status)
+		}, []string{"--quota=testdata/cores.json"}},
 	} {
 		s := newServer(t)
 		tc.change(s)
@@ -65,7 +69,7 @@ func TestInit(t *testing.T) {
 		}
 	}
 	s := newServer(t)
-	for args, want := range map[string]string{"": "no valid configuration", "--aks=none": "--aks=none: ", "-o json": "init has no --output"} {
+	for args, want := range map[string]string{"": "make no valid configuration: profile \"pool-priority-scheduler\": pools: Required value", "--aks=none": "--aks=none: ", "-o json": "init has no --output"} {
 		if out := s.run(append([]string{"init"}, strings.Fields(args)...)...); !strings.Contains(out, want) || !strings.Contains(out, "(exit status 2)") {
 			t.Errorf("%s", out)
 		}

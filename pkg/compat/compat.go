@@ -4,14 +4,34 @@
 // build tag.
 package compat
 
-import "k8s.io/component-base/version"
+import (
+	"maps"
+
+	"k8s.io/component-base/version"
+)
 
 // Minor is the minor version of Kubernetes that is built in, such as "1.35".
 const Minor = version.DefaultKubeBinaryVersion
 
-// InTree are the names of Kubernetes' own plugins.
-var InTree = append([]string{
-	"SchedulingGates", "PrioritySort", "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
-	"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources",
-	"DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality", "DefaultBinder", "NodeDeclaredFeatures", "GangScheduling",
-}, inTreeSince...)
+// filters are the extension points of a plugin that filters nodes.
+var filters = []string{"preFilter", "filter"}
+
+// InTree has Kubernetes' own plugins by their names. Of the extension points preFilter, filter, postFilter and bind, it has
+// those at which the plugin does something in any supported minor version.
+var InTree = map[string][]string{
+	"NodeUnschedulable": filters, "NodeName": filters, "TaintToleration": filters, "NodeAffinity": filters, "NodePorts": filters,
+	"NodeResourcesFit": filters, "VolumeRestrictions": filters, "NodeVolumeLimits": filters, "VolumeBinding": filters, "VolumeZone": filters,
+	"PodTopologySpread": filters, "InterPodAffinity": filters, "NodeDeclaredFeatures": filters, "DynamicResources": append(filters, "postFilter"),
+	"DefaultPreemption": {"postFilter"}, "DefaultBinder": {"bind"}, "SchedulingGates": nil, "PrioritySort": nil, "GangScheduling": nil,
+	"NodeResourcesBalancedAllocation": nil, "ImageLocality": nil,
+}
+
+func init() { maps.Copy(InTree, inTreeSince) }
+
+// Points returns what InTree or OutOfTree has of the plugin, and whether the plugin is built in.
+func Points(plugin string) (points []string, known bool) {
+	if points, known = InTree[plugin]; !known {
+		points, known = OutOfTree[plugin]
+	}
+	return points, known
+}

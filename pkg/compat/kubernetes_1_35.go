@@ -6,7 +6,7 @@ package compat
 var _ = map[bool]string{false: "", Minor == "1.35": ""}
 
 // inTreeSince are Kubernetes' own plugins that the oldest supported minor version does not have.
-var inTreeSince []string
+var inTreeSince map[string][]string
 
-// OutOfTree are the names of the plugins of package outoftree.
-var OutOfTree = []string{"Coscheduling", "NodeResourcesAllocatable"}
+// OutOfTree has the plugins of package outoftree, as InTree.
+var OutOfTree = map[string][]string{"Coscheduling": {"preFilter", "postFilter"}, "NodeResourcesAllocatable": nil}

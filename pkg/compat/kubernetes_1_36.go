@@ -6,7 +6,7 @@ package compat
 var _ = map[bool]string{false: "", Minor == "1.36": ""}
 
 // inTreeSince are Kubernetes' own plugins that the oldest supported minor version does not have.
-var inTreeSince = []string{"TopologyPlacementGenerator", "PodGroupPodsCount"}
+var inTreeSince = map[string][]string{"TopologyPlacementGenerator": nil, "PodGroupPodsCount": nil}
 
-// OutOfTree are the names of the plugins of package outoftree.
-var OutOfTree []string
+// OutOfTree has the plugins of package outoftree, as InTree.
+var OutOfTree map[string][]string

@@ -22,7 +22,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestWhoseCosts: pods of our scheduler get a cost. With others: true, so do pods of other schedulers outside
+// TestWhoseCosts: pods of our scheduler get a cost. With deletionCosts: All, so do pods of other schedulers outside
 // kube-system. A pod on a burst node gets no cost before it has started.
 func TestWhoseCosts(t *testing.T) {
 	const ours = "pool-priority-scheduler"
@@ -30,7 +30,7 @@ func TestWhoseCosts(t *testing.T) {
 	for _, tc := range []struct {
 		name, scheduler, namespace, node string
 		status                           corev1.PodStatus
-		want, wantOthers                 string // the cost, without and with others: true
+		want, wantOthers                 string // the cost, without and with deletionCosts: All
 	}{
 		{"ours", ours, "default", "vm", corev1.PodStatus{}, "1000", "1000"},
 		{"ours in kube-system", ours, "kube-system", "vm", corev1.PodStatus{}, "1000", "1000"},
@@ -61,7 +61,7 @@ func TestWhoseCosts(t *testing.T) {
 	}
 }
 
-// TestCostsOfOthersAreTakenBack: costs that were set with others: true are removed from pods of other schedulers, but
+// TestCostsOfOthersAreTakenBack: costs that were set with deletionCosts: All are removed from pods of other schedulers, but
 // only once. Costs that the pods' owners set stay.
 func TestCostsOfOthersAreTakenBack(t *testing.T) {
 	yes := true

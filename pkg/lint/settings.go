@@ -27,7 +27,7 @@ func (f *Facts) checkSettings(add adder) {
 		name  string
 		value time.Duration
 	}{{"unknownGrace", c.UnknownGrace.Duration}, {"provisionGrace", c.ProvisionGrace.Duration}, {"backoffGrace", c.BackoffGrace.Duration}, {"declineGrace", c.DeclineGrace.Duration}} {
-		if limit := c.HoldLimit.Duration; limit > 0 && limit < grace.value {
+		if limit := c.HoldLimit.Duration; limit > 0 && limit < grace.value && f.Pools.HasBurst() {
 			odd("capacity.holdLimit", "raise holdLimit", "it is %v, and ends %s (%v), so pods burst while VMs may still come", limit, grace.name, grace.value)
 		}
 	}
@@ -54,7 +54,7 @@ func checkLimits(b *configv1.Burst, odd func(remedy, format string, a ...any)) {
 		for _, name := range slices.Sorted(maps.Keys(set.list)) {
 			value, limit := set.list[name], limits[name]
 			if name == corev1.ResourceMemory && value.Value() < 1<<20 {
-				odd("give a unit, such as 16Gi", "%s.memory is %s, in bytes, so no pod fits", set.name, value.String())
+				odd("give a unit, such as 16Gi", "%s.memory is %s, so no pod fits", set.name, value.String())
 			} else if !limit.IsZero() && value.Cmp(limit) > 0 {
 				odd("correct one of the two", "%s.%s is %s, above limits.%s, which is %s", set.name, name, value.String(), name, limit.String())
 			}

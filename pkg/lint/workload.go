@@ -112,7 +112,7 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 			add("BufferCopiesBurstPods", Warning, w.String(), "docs/costs.md#headroom", "name a PodTemplate in the CapacityBuffer by podTemplateRef, or set burst.addTolerations: false in pool "+p.Name,
 				"CapacityBuffer %s names it by scalableRef. When its newest pod runs in pool %s, the cluster autoscaler copies that pod's tolerations, and keeps no VM for the buffer", w.Buffer, p.Name)
 		}
-		if p.OnACI() && p.Burst.Tolerations == nil && !corev1helpers.TolerationsTolerateTaint(klog.Background(), w.Template.Spec.Tolerations, &corev1.Taint{Key: configv1.ProviderTaintKey, Value: "azure", Effect: corev1.TaintEffectNoSchedule}, true) {
+		if p.OnACI() && p.Burst.Tolerations == nil && f.Args.Mode != configv1.ModeObserve && !corev1helpers.TolerationsTolerateTaint(klog.Background(), w.Template.Spec.Tolerations, &corev1.Taint{Key: configv1.ProviderTaintKey, Value: "azure", Effect: corev1.TaintEffectNoSchedule}, true) {
 			add("BeginsToBurst", Info, w.String(), "CHANGELOG.md", "to keep them on VMs, set burst.tolerations: [] in pool "+p.Name,
 				"in pool %s, its pods burst from this version on: the pool has no tolerations, and %s is then tolerated for them", p.Name, configv1.ProviderTaintKey)
 		}

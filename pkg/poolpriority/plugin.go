@@ -6,7 +6,7 @@
 // in closed burst pools. scoring.go scores nodes by rank if args.order is Preferred. preempting.go makes preemption
 // prefer better-ranked pools. binding.go binds pods and sets their deletion costs. assumed.go refuses a binding to a
 // worse node if a pod could not be bound to a better one. requeue.go registers the events that requeue pods, and
-// retrying.go retries pods that lost a race. profile.go checks the plugin's place in the profile.
+// retrying.go retries pods that lost a race.
 // Package gatekeeper decides which gates are open. It also runs outside the scheduling cycle.
 package poolpriority
 

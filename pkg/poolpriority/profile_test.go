@@ -2,11 +2,14 @@ package poolpriority
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -23,6 +26,14 @@ func TestProfile(t *testing.T) {
 		p := newHarness(t, loadConfig(t, file)).plugin.handle.ListPlugins()
 		if find(p.PreFilter, Name) != len(p.PreFilter.Enabled)-1 || find(p.Filter, Name) != 0 || find(p.Filter, names.TaintToleration) >= 0 || find(p.PostFilter, Name) != 0 || find(p.Bind, Name) != 0 {
 			t.Errorf("%s: %+v", file, p)
+		}
+	}
+	p := newHarness(t, aks(t)).sched.Profiles[oracleProfile].ListPlugins()
+	for point, set := range map[string]schedconfig.PluginSet{"preFilter": p.PreFilter, "filter": p.Filter, "postFilter": p.PostFilter, "bind": p.Bind} {
+		for _, plugin := range set.Enabled {
+			if points, known := compat.Points(plugin.Name); !known || !slices.Contains(points, point) {
+				t.Errorf("%s runs at %s", plugin.Name, point)
+			}
 		}
 	}
 	if judged < 10 {

@@ -271,6 +271,8 @@ overriders: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-prior
 		{"config: '{leaderElection: {resourceNamespace: other}}'", "leaderElection.resourceNamespace must be the release's namespace pool-priority-system, or be left out; it is other"},
 		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be in the release's namespace pool-priority-system, for which the scheduler has rights; it is a/b"},
 		{"config: '{leaderElection: {leaderElect: false}}'", "leaderElect is false, and scheduler.replicas is more than 1"},
+		{"args: {scaleIn: {others: true}, pools: [{name: user, nodeSelector: {}}]}", "instead of others: true, deletionCosts: All"},
+		{"args: {pools: [{name: aci, nodeSelector: {}, burst: {maxPods: 1}}]}", "instead of maxPods: N, write limits: {pods: N}"},
 		{"config: '{profiles: []}'", ""}, // start-up says what is wrong
 		{"args: {pools: [{name: aci, nodeSelector: {}, burst: {return: null}}, {name: b, nodeSelector: {}, burst: {}}]}", ""}, // start-up says what is wrong
 		{"scheduler: {replica: 3}", "replica"},

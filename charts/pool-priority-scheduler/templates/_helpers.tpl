@@ -163,6 +163,13 @@ in the build for 1.35 only. A kube-scheduler may be at most one minor version ol
 {{- fail "config: leaderElection.leaderElect is false, and scheduler.replicas is more than 1: the replicas would undo each other's work" }}
 {{- end }}
 {{- $args := include "pool-priority-scheduler.args" $config | fromYaml }}
+{{- $scaleIn := $args.scaleIn | default dict }}
+{{- if or (hasKey $scaleIn "podDeletionCost") (hasKey $scaleIn "others") }}
+{{- fail "scaleIn: instead of podDeletionCost: false, write deletionCosts: None, and instead of others: true, deletionCosts: All" }}
+{{- end }}
+{{- range $args.pools }}{{- if hasKey (.burst | default dict) "maxPods" }}
+{{- fail "burst: instead of maxPods: N, write limits: {pods: N}" }}
+{{- end }}{{- end }}
 {{- $status := $args.statusConfigMap | default (printf "%s/pool-priority-status" .Release.Namespace) }}
 {{- if ne (dir $status) .Release.Namespace }}
 {{- fail (printf "statusConfigMap must be in the release's namespace %s, for which the scheduler has rights; it is %s" .Release.Namespace $status) }}

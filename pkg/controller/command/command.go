@@ -226,11 +226,6 @@ func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPrior
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("reading the configuration: %w", err)
 	}
-	return parse(file, data)
-}
-
-// parse is load for a file that has been read. data is the content of the file.
-func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	profile, args, err := configv1.Load(data)
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("%s: %w", file, err)

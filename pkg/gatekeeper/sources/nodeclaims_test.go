@@ -83,8 +83,10 @@ func TestWatchNodeClaimsRefused(t *testing.T) {
 	}
 	client := fakeNodeClaims()
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
-	_, ctx := ktesting.NewTestContext(t)
-	watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches())
+	watchNodeClaims(klog.NewContext(t.Context(), logger), &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches())
+	must.Eventually(t, "the refusal is logged", func() bool {
+		return strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "so it does not notice failed launches")
+	})
 }
 
 // TestTrimNodeClaim: for the launches, a trimmed NodeClaim is equivalent to the whole NodeClaim.

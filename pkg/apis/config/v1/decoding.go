@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,11 +17,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// removed has what to write instead of a field that is gone, by the end of the field's path in a decoder's error.
-var removed = map[string]string{
-	`.burst.maxPods"`:           "write limits: {pods: …}",
-	`"scaleIn.podDeletionCost"`: "write deletionCosts: None instead of false",
-	`"scaleIn.others"`:          "write deletionCosts: All instead of true",
+// removed has what to write instead of fields that are gone, by the end of the field's path in a decoder's error.
+var removed = [][2]string{
+	{`.burst.maxPods"`, "; instead of maxPods: N, write limits: {pods: N}"},
+	{`"scaleIn.podDeletionCost"`, "; instead of podDeletionCost: false, write deletionCosts: None"},
+	{`"scaleIn.others"`, "; instead of others: true, write deletionCosts: All"},
 }
 
 // explain returns an error with the path of each field whose value cannot be decoded, if err is about such fields. If err is
@@ -36,9 +37,9 @@ func explain(data []byte, err error) error {
 	if errs := undecodable(nil, file, reflect.TypeFor[configv1.KubeSchedulerConfiguration]()); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
-	for gone, instead := range removed {
-		if strings.Contains(err.Error(), gone) {
-			return fmt.Errorf("%w: %s", err, instead)
+	for _, gone := range removed {
+		if strings.Contains(err.Error(), gone[0]) {
+			err = fmt.Errorf("%w%s", err, gone[1])
 		}
 	}
 	return err
@@ -76,7 +77,7 @@ func undecodable(p *field.Path, v any, t reflect.Type) (errs field.ErrorList) {
 		return nil
 	}
 	wrong := func(ok bool, want string) field.ErrorList {
-		return when(nil, !ok, field.Invalid(p, v, "must be "+want))
+		return when(nil, !ok, field.Invalid(cmp.Or(p, field.NewPath("args")), v, "must be "+want))
 	}
 	list, isList := v.([]any)
 	number, isNumber := v.(float64)
@@ -97,6 +98,9 @@ func undecodable(p *field.Path, v any, t reflect.Type) (errs field.ErrorList) {
 		}
 		return append(errs, wrong(isObject, "an object")...)
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return nil // a key or a certificate, which must not be printed
+		}
 		for i := range list {
 			errs = append(errs, undecodable(p.Index(i), list[i], t.Elem())...)
 		}
@@ -110,7 +114,7 @@ func undecodable(p *field.Path, v any, t reflect.Type) (errs field.ErrorList) {
 	case reflect.Float32:
 		return wrong(isNumber, "a number")
 	case reflect.Int32, reflect.Int64:
-		return wrong(isNumber && number == math.Trunc(number), "an integer")
+		return wrong(isNumber && number == math.Trunc(number) && !reflect.Zero(t).OverflowInt(int64(number)), "an integer")
 	}
 	return nil
 }

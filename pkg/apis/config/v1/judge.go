@@ -3,6 +3,7 @@ package v1
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,8 +29,8 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 		profile := &config.Profiles[i]
 		for _, set := range setsOf(profile) {
 			for _, plugin := range set.Enabled {
-				if plugin.Name != PluginName && !slices.Contains(compat.InTree, plugin.Name) && !slices.Contains(compat.OutOfTree, plugin.Name) {
-					complain("profiles[%d].plugins: there is no plugin %q in this build", i, plugin.Name)
+				if _, known := compat.Points(plugin.Name); !known && plugin.Name != PluginName {
+					complain("profiles[%d].plugins: there is no plugin %q in the build for Kubernetes %s", i, plugin.Name, compat.Minor)
 				}
 			}
 		}
@@ -56,7 +57,7 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 		errs = append(errs, invalid)
 	}
 	stock, replaces := lease.ResourceName == stockLease && lease.ResourceNamespace == metav1.NamespaceSystem, nameOf(profile) == corev1.DefaultSchedulerName
-	if stock && !replaces {
+	if stock && !replaces && ptr.Deref(lease.LeaderElect, true) {
 		errs = append(errs, ErrStockLease)
 	} else if replaces && !stock {
 		errs = append(errs, field.Invalid(path.Child("schedulerName"), corev1.DefaultSchedulerName,
@@ -80,33 +81,30 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 func misplaced(profile *configv1.KubeSchedulerProfile, args *PoolPriorityArgs) (complaints []string) {
 	p := ptr.Deref(profile.Plugins, configv1.Plugins{})
 	complain := func(format string, a ...any) { complaints = append(complaints, fmt.Sprintf(format, a...)) }
-	first := func(set configv1.PluginSet) bool {
-		names := runs(&p, set)
+	first := func(set configv1.PluginSet, point string) bool {
+		names := runs(&p, set, point)
 		return len(names) > 0 && names[0] == PluginName
 	}
-	switch preFilters := runs(&p, p.PreFilter); {
+	switch preFilters := runs(&p, p.PreFilter, "preFilter"); {
 	case !slices.Contains(preFilters, PluginName):
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", PluginName)
 	case preFilters[len(preFilters)-1] != PluginName:
 		complain("%s must be the last preFilter plugin, but %s comes after it: put %s last under multiPoint, and do not list the two plugins under preFilter, because a preFilter entry changes the order",
 			PluginName, preFilters[len(preFilters)-1], PluginName)
 	}
-	if !first(p.Filter) {
+	if !first(p.Filter, "filter") {
 		complain("%s must be first among the filter plugins: add filter: {enabled: [{name: %s}]}", PluginName, PluginName)
 	}
-	if slices.Contains(runs(&p, p.Filter), taintToleration) && slices.ContainsFunc(args.Pools, func(pool Pool) bool { return pool.Burst != nil }) {
+	if slices.Contains(runs(&p, p.Filter, "filter"), taintToleration) && slices.ContainsFunc(args.Pools, func(pool Pool) bool { return pool.Burst != nil }) {
 		complain("%s must not be a filter plugin, because %s calls it: add filter: {disabled: [{name: %s}]}", taintToleration, PluginName, taintToleration)
 	}
-	if !first(p.PostFilter) {
+	if !first(p.PostFilter, "postFilter") {
 		complain("%s must be first among the postFilter plugins: add postFilter: {enabled: [{name: %s}]}", PluginName, PluginName)
 	}
-	if args.Order == OrderPreferred && !slices.Contains(runs(&p, p.Score), PluginName) {
+	if args.Order == OrderPreferred && !slices.Contains(runs(&p, p.Score, "score"), PluginName) {
 		complain("%s must be a score plugin for order: %s: enable it under multiPoint", PluginName, OrderPreferred)
 	}
-	others := func(name string) bool { // that are under multiPoint, and bind no pods
-		return name != PluginName && name != defaultBinder && !slices.ContainsFunc(p.Bind.Enabled, func(p configv1.Plugin) bool { return p.Name == name })
-	}
-	if binders := slices.DeleteFunc(runs(&p, p.Bind), others); args.ScaleIn.DeletionCosts != CostsNone && (len(binders) == 0 || binders[0] != PluginName) {
+	if args.ScaleIn.DeletionCosts != CostsNone && !first(p.Bind, "bind") {
 		complain("%s must be the first bind plugin, because it sets deletion costs: add bind: {disabled: [{name: %s}]} or set scaleIn: {deletionCosts: None}", PluginName, defaultBinder)
 	}
 	return complaints
@@ -114,12 +112,17 @@ func misplaced(profile *configv1.KubeSchedulerProfile, args *PoolPriorityArgs) (
 
 // runs returns the plugins in the order in which kube-scheduler calls them at the extension point with the set, as
 // expandMultiPointPlugins in pkg/scheduler/framework/runtime has it: first those that are also under multiPoint, then the
-// others under multiPoint, then the rest of the set. The result has all plugins under multiPoint, although not every
-// plugin does something at the extension point.
-func runs(p *configv1.Plugins, set configv1.PluginSet) []string {
-	multi := slices.DeleteFunc(slices.Clone(compat.InTree), func(name string) bool { return disables(&p.MultiPoint, name) })
+// others under multiPoint, then the rest of the set.
+func runs(p *configv1.Plugins, set configv1.PluginSet, point string) []string {
+	var multi []string
+	for _, name := range slices.Sorted(maps.Keys(compat.InTree)) {
+		if slices.Contains(compat.InTree[name], point) && !disables(&p.MultiPoint, name) {
+			multi = append(multi, name)
+		}
+	}
 	for _, plugin := range p.MultiPoint.Enabled {
-		if !slices.Contains(multi, plugin.Name) {
+		points, _ := compat.Points(plugin.Name)
+		if !slices.Contains(multi, plugin.Name) && (plugin.Name == PluginName || slices.Contains(points, point)) {
 			multi = append(multi, plugin.Name)
 		}
 	}
