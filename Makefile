@@ -89,7 +89,7 @@ helm:
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
 MAX_LINES_SHIPPED = 22620
-MAX_LINES_OTHER = 47342
+MAX_LINES_OTHER = 47341
 
 .PHONY: lines
 lines: #- Print the code lines of what ships, and of all other Go
