@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	componentv1 "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 
@@ -25,15 +26,25 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 	complain := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	var ours []int
 	var names []string
+	seen, profiles := map[string]bool{}, field.NewPath("profiles")
 	for i := range config.Profiles {
-		profile := &config.Profiles[i]
+		profile, path := &config.Profiles[i], profiles.Index(i)
 		for _, set := range setsOf(profile) {
-			for _, plugin := range set.Enabled {
+			for k, plugin := range set.Enabled {
 				if _, known := compat.Points(plugin.Name); !known && plugin.Name != PluginName {
-					complain("profiles[%d].plugins: there is no plugin %q in the build for Kubernetes %s", i, plugin.Name, compat.Minor)
+					complain("%s: there is no plugin %q in the build for Kubernetes %s", path.Child("plugins"), plugin.Name, compat.Minor)
+				}
+				if slices.ContainsFunc(set.Enabled[:k], func(p configv1.Plugin) bool { return p.Name == plugin.Name }) {
+					complain("%s: %s is enabled twice at one extension point", path.Child("plugins"), plugin.Name)
 				}
 			}
 		}
+		if name := nameOf(profile); name == "" && len(config.Profiles) > 1 {
+			errs = append(errs, field.Required(path.Child("schedulerName"), "with several profiles, each profile needs a schedulerName"))
+		} else if seen[name] {
+			errs = append(errs, field.Duplicate(path.Child("schedulerName"), name))
+		}
+		seen[nameOf(profile)] = true
 		if argsOf(profile) != nil {
 			ours, names = append(ours, i), append(names, nameOf(profile))
 		}
@@ -44,18 +55,16 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 	if len(ours) != 1 {
 		return nil, errors.Join(errs...)
 	}
-	profile, path := &config.Profiles[ours[0]], field.NewPath("profiles").Index(ours[0])
+	profile, path := &config.Profiles[ours[0]], profiles.Index(ours[0])
 	args := argsOf(profile)
 	for _, invalid := range Validate(args) {
 		complain("profile %q: %w", nameOf(profile), invalid)
-	}
-	if nameOf(profile) == "" {
-		errs = append(errs, field.Required(path.Child("schedulerName"), "with several profiles, each profile needs a schedulerName"))
 	}
 	lease := &config.LeaderElection
 	if _, invalid := InstallationOf(lease.ResourceName); invalid != nil {
 		errs = append(errs, invalid)
 	}
+	errs = append(errs, judgeTimes(*lease)...)
 	stock, replaces := lease.ResourceName == stockLease && lease.ResourceNamespace == metav1.NamespaceSystem, nameOf(profile) == corev1.DefaultSchedulerName
 	if stock && !replaces && ptr.Deref(lease.LeaderElect, true) {
 		errs = append(errs, ErrStockLease)
@@ -75,6 +84,22 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 		}
 	}
 	return profile, errors.Join(errs...)
+}
+
+// judgeTimes returns why client-go refuses the times of the leader election.
+func judgeTimes(e componentv1.LeaderElectionConfiguration) []error {
+	path := field.NewPath("leaderElection")
+	componentv1.RecommendedDefaultLeaderElectionConfiguration(&e)
+	switch {
+	case !*e.LeaderElect:
+	case e.RetryPeriod.Duration <= 0:
+		return []error{field.Invalid(path.Child("retryPeriod"), e.RetryPeriod.Duration.String(), "must be positive")}
+	case e.RenewDeadline.Seconds() <= 1.2*e.RetryPeriod.Seconds(): // leaderelection.JitterFactor
+		return []error{field.Invalid(path.Child("renewDeadline"), e.RenewDeadline.Duration.String(), fmt.Sprintf("must be more than 1.2 times retryPeriod, which is %s", e.RetryPeriod.Duration))}
+	case e.LeaseDuration.Duration <= e.RenewDeadline.Duration:
+		return []error{field.Invalid(path.Child("leaseDuration"), e.LeaseDuration.Duration.String(), fmt.Sprintf("must be more than renewDeadline, which is %s", e.RenewDeadline.Duration))}
+	}
+	return nil
 }
 
 // misplaced returns what is wrong with the plugin's place in the profile.
