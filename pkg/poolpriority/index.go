@@ -32,7 +32,6 @@ type index struct {
 	tiers    [][]int      // rank -> positions
 	next     []int        // rank -> where in the tier the next search starts
 	nodes    []gate.Nodes // by regular pool
-	endings  int          // the number of nodes outside burst pools that have terminating pods
 	podGroup bool         // the last cycle scheduled a pod group
 	stale    []int        // positions of nodes that changed after podsByOwner had counted their pods
 	owners   podsByOwner
@@ -54,12 +53,12 @@ type entry struct {
 	starting bool
 	leaving  bool // the node is being removed
 	tainted  bool // has a lasting taint
-	ending   bool // has terminating pods; always false in burst pools
 	free     requests
 	burst    *burstPods // nil outside burst pools
 
-	lowest      int32 // the lowest priority of the node's pods; valid if lowestKnown
-	lowestKnown bool
+	scanned bool  // lowest and ending are valid (scan)
+	lowest  int32 // the lowest priority of the node's pods
+	ending  bool  // has terminating pods
 
 	owned  []ownedPods // the node's pods, as countOwners last counted them
 	better bool        // the node was outside burst pools when countOwners last ran
@@ -96,7 +95,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 	x.podGroup = podGroup
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
-		x.seen, x.entries, x.endings = make([]int64, len(nodes)), make([]entry, len(nodes)), 0
+		x.seen, x.entries = make([]int64, len(nodes)), make([]entry, len(nodes))
 		x.stale, x.owners = nil, newPodsByOwner()
 	}
 	for i, info := range nodes {
@@ -112,7 +111,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 			x.stale = append(x.stale, i)
 		}
 		allocatable, requested := info.GetAllocatable(), info.GetRequested()
-		e.node, e.lowestKnown = info.Node(), false
+		e.node, e.scanned = info.Node(), false
 		e.free = requests{
 			MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
 			Memory:   allocatable.GetMemory() - requested.GetMemory(),
@@ -131,12 +130,6 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 		}
 		if x.pools.IsBurstRank(e.rank) {
 			e.countBurst(info.GetPods(), x.pools.At(e.pool), x.profile)
-		}
-		e.ending = e.burst == nil && slices.ContainsFunc(info.GetPods(), isEnding)
-		if e.ending && !old.ending {
-			x.endings++
-		} else if old.ending && !e.ending {
-			x.endings--
 		}
 		if old.node == e.node {
 			continue
@@ -158,8 +151,6 @@ func generationOf(info fwk.NodeInfo) int64 {
 	}
 	return info.GetGeneration()
 }
-
-func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }
 
 func (x *index) rebuild() {
 	x.assignSlots()
@@ -214,15 +205,17 @@ func (x *index) assignSlots() {
 	}
 }
 
-// lowestPriority returns the lowest priority of the node's pods.
-func (e *entry) lowestPriority(node fwk.NodeInfo) int32 {
-	if !e.lowestKnown {
-		e.lowest, e.lowestKnown = math.MaxInt32, true
+// scan looks at all of the node's pods, if it has not since the node changed. Few cycles need it, and a node may have
+// thousands of pods.
+func (e *entry) scan(node fwk.NodeInfo) *entry {
+	if !e.scanned {
+		e.scanned, e.lowest, e.ending = true, math.MaxInt32, false
 		for _, p := range node.GetPods() {
 			e.lowest = min(e.lowest, corev1helpers.PodPriority(p.GetPod()))
+			e.ending = e.ending || p.GetPod().DeletionTimestamp != nil
 		}
 	}
-	return e.lowest
+	return e
 }
 
 // rankOf returns the rank and the pool of a node. The node may be missing from the snapshot.

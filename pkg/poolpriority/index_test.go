@@ -112,7 +112,13 @@ func TestPodsByOwner(t *testing.T) {
 		if diff := cmp.Diff(*fresh.podsByOwner(infos), *x.podsByOwner(infos), cmp.AllowUnexported(podsByOwner{})); diff != "" {
 			t.Fatalf("(-anew,+by what changed):\n%s", diff)
 		}
-		compared += x.endings
+		for i, info := range infos {
+			if x.entries[i].scan(info).ending != fresh.entries[i].scan(info).ending {
+				t.Fatalf("node %d has ending pods: %v", i, x.entries[i].ending)
+			} else if x.entries[i].ending {
+				compared++
+			}
+		}
 	}
 	if compared == 0 {
 		t.Error("no pods were ending")

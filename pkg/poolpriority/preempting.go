@@ -143,7 +143,7 @@ func (s *search) mayPreempt(position int) bool {
 		return false
 	}
 	e, info, priority := &s.pl.index.entries[position], s.nodes[position], min(held.PreemptorPriority(s.pod), s.pl.preemption.cycle.below)
-	if e.lowestPriority(info) >= priority {
+	if e.scan(info).lowest >= priority {
 		return false
 	}
 	free := e.free

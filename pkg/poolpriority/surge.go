@@ -101,13 +101,10 @@ func (s *search) goesOn(ctx context.Context, of *rollout.Rollout, ending, waitin
 // victimsOf returns the pod's wait for its preemption victims, or nil. It looks only at nodes outside burst pools. It
 // ignores victims whose grace period is over, or that began to end more than maxVictimsWait ago, with endingSlack.
 func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gate.Wait {
-	if pl.index.endings == 0 {
-		return nil
-	}
 	now := pl.clock.Now()
 	for position := range pl.index.entries {
 		e := &pl.index.entries[position]
-		if !e.ending || !slices.ContainsFunc(pl.handle.NominatedPodsForNode(e.node.Name), func(n fwk.PodInfo) bool { return n.GetPod().UID == pod.UID }) {
+		if e.burst != nil || !e.scan(nodes[position]).ending || !slices.ContainsFunc(pl.handle.NominatedPodsForNode(e.node.Name), func(n fwk.PodInfo) bool { return n.GetPod().UID == pod.UID }) {
 			continue
 		}
 		var until time.Time
