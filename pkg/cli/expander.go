@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	yamlv2 "go.yaml.in/yaml/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +29,9 @@ const (
 	expanderName, expanderKey = "cluster-autoscaler-priority-expander", "priorities"
 	// step is the difference between the priorities of two pools. Karpenter accepts weights from 1 to maxWeight.
 	step, maxWeight = 10, 100
+	// leastPriority is the lowest priority with which the expander chooses a group. Source: BestOptions in
+	// expander/priority/priority.go of the autoscaler.
+	leastPriority = -1
 )
 
 var errFound = errors.New("found a problem") // which the command has printed
@@ -206,10 +211,14 @@ func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, no
 			weight := nodePools[g.name].Spec.Weight
 			return weight, fmt.Sprintf("weight %d", weight)
 		}
-		if n, known := priorities(g.name); known {
+		switch n, known := priorities(g.name); {
+		case !known:
+			return math.MinInt, "no priority"
+		case n < leastPriority:
+			return math.MinInt, fmt.Sprintf("priority %d, which is below %d and never wins", n, leastPriority)
+		default:
 			return n, fmt.Sprintf("priority %d", n)
 		}
-		return math.MinInt, "no priority"
 	}
 	for _, g := range groups {
 		n, text := value(g)
@@ -229,13 +238,26 @@ func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, no
 
 // prioritiesOf returns a function that returns the priority of a node group in the expander's ConfigMap, and whether a
 // pattern matches the group. The expander chooses groups that no pattern matches only if it has no other group.
+// Autoscalers before 1.35 read the ConfigMap with yaml.v2, and later ones with sigs.k8s.io/yaml, which accepts other keys.
+// AKS may run an autoscaler that is older than its Kubernetes.
 func prioritiesOf(cm *corev1.ConfigMap) (func(name string) (int, bool), error) {
 	if cm.Name == "" {
 		return nil, errors.New("it does not exist")
 	}
-	var lists map[int][]string
-	if err := yaml.Unmarshal([]byte(cm.Data[expanderKey]), &lists); err != nil {
-		return nil, fmt.Errorf("reading key %q: %w; each priority needs a list of patterns", expanderKey, oneLine(err))
+	text := []byte(cm.Data[expanderKey])
+	if len(text) == 0 {
+		return nil, fmt.Errorf("it has no key %s, or an empty one", expanderKey)
+	}
+	var lists, again map[int][]string
+	earlier, later := yamlv2.Unmarshal(text, &lists), yaml.Unmarshal(text, &again)
+	if err := cmp.Or(earlier, later); err != nil {
+		who := "the autoscaler"
+		if later == nil {
+			who = "an autoscaler before 1.35"
+		} else if earlier == nil {
+			who = "an autoscaler from 1.35 on"
+		}
+		return nil, fmt.Errorf("%s cannot read it: keys must be numbers without quotes, and each needs a list of patterns: %w", who, oneLine(err))
 	}
 	type row struct {
 		priority int
@@ -246,7 +268,7 @@ func prioritiesOf(cm *corev1.ConfigMap) (func(name string) (int, bool), error) {
 		for _, text := range patterns {
 			pattern, err := regexp.Compile(text)
 			if err != nil {
-				return nil, fmt.Errorf("reading key %q: %w", expanderKey, err)
+				return nil, fmt.Errorf("the autoscaler ignores all of it, because a pattern of priority %d is wrong: %w", priority, err)
 			}
 			rows = append(rows, row{priority, pattern})
 		}

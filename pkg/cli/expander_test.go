@@ -40,12 +40,18 @@ data:
 		{"by other numbers and patterns", "7: [userpool]\n3: [.*]", ""},
 		{"the system pool first", "50: [system]\n20: [user]", userLower + "priority 50"},
 		{"equal", "1: [.*]", userLower + "priority 1"},
-		{"only negative ones", "-5: [user]\n-9: [system]", ""},
-		{"no pattern for the user pool", "-5: [system]", "(pool user) has no priority, " + userLower + "priority -5"},
+		{"the lowest that wins", "-1: [user]\n-9: [system]", ""},
+		{"only negative ones", "-5: [user]\n-9: [system]", "(pool user) has priority -5, which is below -1 and never wins, " + userLower + "priority -9"},
+		{"one never wins", "-2: [user]\n0: [system]", "(pool user) has priority -2, which is below -1 and never wins"},
+		{"no pattern for the user pool", "5: [system]", "(pool user) has no priority, " + userLower + "priority 5"},
+		{"no pattern for the system pool", "5: [user]", ""},
 		{"the highest of several counts", "30: [system]\n20: [user]\n10: [.*]", userLower + "priority 30"},
-		{"no list", "20: user", "each priority needs a list of patterns"},
-		{"no pattern", `20: ["*"]`, "missing argument to repetition operator"},
-		{"nothing", "", "has no priority"},
+		{"no list", "20: user", "the autoscaler cannot read it: keys must be numbers without quotes, and each needs a list of patterns"},
+		{"keys in quotes", "\"2\": [user]\n\"1\": [system]", "an autoscaler before 1.35 cannot read it: keys must be numbers without quotes"},
+		{"fractions", "2.5: [user]\n1.5: [system]", "an autoscaler from 1.35 on cannot read it"},
+		{"no pattern", `20: ["*"]`, "of priority 20 is wrong: error parsing regexp: missing argument to repetition operator"},
+		{"nothing", "", "it has no key priorities, or an empty one"},
+		{"a comment only", "# 20: [user]", "has no priority"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: expanderName}, Data: map[string]string{expanderKey: tc.priorities}})
