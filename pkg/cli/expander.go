@@ -183,12 +183,16 @@ func (c *cluster) nodePools(ctx context.Context, groups []group) (map[string]nod
 			continue
 		}
 		r := karpenter.Resource
-		data, err := c.client.CoreV1().RESTClient().Get().AbsPath("/apis", r.Group, r.Version, r.Resource, g.name).SetHeader("Accept", "application/json").DoRaw(ctx)
+		result := c.client.CoreV1().RESTClient().Get().AbsPath("/apis", r.Group, r.Version, r.Resource, g.name).SetHeader("Accept", "application/json").Do(ctx)
+		data, _ := result.Raw()
+		err := result.Error() // unlike Raw's, it has the status in the server's answer
 		var n nodePool
 		if err == nil {
 			err = json.Unmarshal(data, &n)
 		}
-		if err != nil {
+		if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) { // the path, not the object
+			return nil, errors.New(karpenter.ReasonNoResource.Sentence)
+		} else if err != nil {
 			return nil, c.plainly("get nodepools/"+g.name, err)
 		}
 		nodePools[g.name] = n

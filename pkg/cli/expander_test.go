@@ -82,6 +82,10 @@ func TestExpanderOfKarpenter(t *testing.T) {
 	if diff := cmp.Diff(want, s.run("expander")); diff != "" {
 		t.Errorf("-want,+got:\n%s", diff)
 	}
+	if got := s.run("expander", "--diff"); !strings.Contains(got, "NodePools of karpenter.sh/v1, which is needed") || !strings.Contains(got, "(exit status 2)") {
+		t.Error(got)
+	}
+	s.putNodePool("other", nil)
 	if got := s.run("expander", "--diff"); !strings.Contains(got, "there is no nodepools/spot") || !strings.Contains(got, "(exit status 2)") {
 		t.Error(got)
 	}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
 // explainFiles explains the pods and workloads in the files.
@@ -79,6 +81,9 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 
 // workloadOf converts the object to a workload. If the object is neither a pod nor a workload, workloadOf returns nil.
 func workloadOf(object *unstructured.Unstructured, namespace string) (*workload, error) {
+	if err := karpenter.CheckVersion(object.GetAPIVersion()); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+	}
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {
 		return nil, nil

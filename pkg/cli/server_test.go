@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -93,6 +94,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked = append(s.asked, asked)
 	refused := slices.ContainsFunc(s.forbidden, func(what string) bool { return strings.HasPrefix(asked+"$", what) })
 	object, found := s.objects[r.URL.Path]
+	const karpenter = "/apis/karpenter.sh/"
+	served := !strings.HasPrefix(r.URL.Path, karpenter) || slices.ContainsFunc(slices.Collect(maps.Keys(s.objects)), func(path string) bool { return strings.HasPrefix(path, karpenter) })
 	s.mu.Unlock()
 	switch {
 	case refused:
@@ -103,6 +106,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, map[string]string{"major": "1", "minor": "35", "gitVersion": "v1.35.4"})
 	case found:
 		answer(w, object)
+	case !served:
+		http.NotFound(w, r)
 	case strings.HasSuffix(r.URL.Path, "/log"):
 		fmt.Fprintf(w, "log of %s\n", r.URL.Query().Get("container"))
 	default:

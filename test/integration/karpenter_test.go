@@ -226,6 +226,6 @@ func TestNoKarpenter(t *testing.T) {
 	e.schedule(filepath.Join("testdata", "karpenter-no-grace.yaml"), suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 12, "250m"))
 	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
-	e.logs("the cluster has no NodePools: Karpenter is not installed")
+	e.logs("the cluster serves no NodePools of karpenter.sh/v1, which is needed")
 	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "aci": 4})
 }

@@ -16,8 +16,8 @@ import (
 
 // Reasons of this source.
 var (
-	// ReasonNoResource is the reason in a cluster without Karpenter.
-	ReasonNoResource = nodegroups.Reason{Code: "NoKarpenter", Sentence: "the cluster has no NodePools: Karpenter is not installed"}
+	// ReasonNoResource is the reason in a cluster without Karpenter, or with one before 1.0.
+	ReasonNoResource = nodegroups.Reason{Code: "NoKarpenter", Sentence: "the cluster serves no NodePools of karpenter.sh/v1, which is needed"}
 	// ReasonMissing is the reason if the NodePool does not exist.
 	ReasonMissing = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
 
