@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -188,16 +187,11 @@ func (i *initial) burst(virtual []corev1.Node) {
 	i.line("          largest: {cpu: \"4\", memory: 16G} # of one pod: Container Instances often cannot run larger ones")
 }
 
-// graces writes the times of AKS's autoscaler that are not its defaults.
+// graces writes the times of AKS's autoscaler that the defaults do not fit.
 func (i *initial) graces() {
-	p, said := &i.aks.AutoScalerProfile, []string{}
-	if d, err := time.ParseDuration(p.MaxNodeProvisionTime); err == nil && d != 15*time.Minute {
-		said = append(said, "provisionGrace: "+d.String())
-	}
-	if d, err := time.ParseDuration(p.NewPodScaleUpDelay); err == nil && d > 0 {
-		said = append(said, "newPodDelay: "+d.String())
-	}
-	if len(said) > 0 {
-		i.line("      capacity: {%s} # as in the cluster's autoscaler profile", strings.Join(said, ", "))
+	args := &configv1.PoolPriorityArgs{}
+	configv1.SetDefaults_PoolPriorityArgs(args)
+	if set, _ := i.aks.AutoScalerProfile.Mismatches(&args.Capacity); len(set) > 0 {
+		i.line("      capacity: {%s} # as in the cluster's autoscaler profile", strings.Join(set, ", "))
 	}
 }

@@ -59,6 +59,16 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestLintFlags: where the autoscaler's pod can be seen, its flags are compared.
+func TestLintFlags(t *testing.T) {
+	s := newServer(t, full(t).published(0))
+	container := corev1.Container{Image: "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1", Args: []string{"--new-pod-scale-up-delay=2m"}}
+	s.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "ca"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}})
+	if got := s.run("lint"); !strings.Contains(got, "set capacity: {newPodDelay: 2m0s}") {
+		t.Error(got)
+	}
+}
+
 // TestLintKarpenter: a NodePool without limits is a finding.
 func TestLintKarpenter(t *testing.T) {
 	w := full(t, func(args *configv1.PoolPriorityArgs) {

@@ -33,9 +33,8 @@ type AKS struct {
 		Mode string `json:"mode"`
 	} `json:"nodeProvisioningProfile"`
 	AutoScalerProfile struct {
-		Expander             string `json:"expander"`
-		MaxNodeProvisionTime string `json:"maxNodeProvisionTime"`
-		NewPodScaleUpDelay   string `json:"newPodScaleUpDelay"`
+		Expander string `json:"expander"`
+		Times
 	} `json:"autoScalerProfile"`
 	AgentPoolProfiles []struct {
 		Name              string `json:"name"`

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,15 @@ func TestCheck(t *testing.T) {
 		}},
 		{name: "old API server", source: static, facts: func(f *Facts) { f.Server = errors.New("too old") }, want: "VersionUnsupported Error cluster", says: "too old"},
 		{name: "old AKS", source: static, facts: func(f *Facts) { f.AKS.CurrentKubernetesVersion = "1.34.9" }, want: "VersionUnsupported Error AKS cluster", says: "1.34.9"},
+		{name: "other times than the defaults", source: autoscaler, facts: func(f *Facts) {
+			f.AKS.AutoScalerProfile.Times = Times{"1m", "20m", "50s"}
+		}, want: "OddSetting Warning capacity", says: "it ignores pods younger than 1m0s (newPodScaleUpDelay); it waits 20m0s for nodes (maxNodeProvisionTime); it may take nearly 3m20s"},
+		{name: "other times of an autoscaler that is not AKS's", source: autoscaler, facts: func(f *Facts) { f.Times = TimesOf([]string{"--scan-interval=2m"}) },
+			want: "OddSetting Warning capacity", says: "8m0s"},
+		{name: "other times without a cluster autoscaler", source: static, facts: func(f *Facts) { f.AKS.AutoScalerProfile.NewPodScaleUpDelay = "1m" }},
+		{name: "other times without a burst pool", source: autoscaler, args: func(a *args) { a.Pools = a.Pools[:2] }, facts: func(f *Facts) {
+			f.AKS.AutoScalerProfile.NewPodScaleUpDelay, f.BurstNodes, f.Quota = "1m", nil, nil
+		}},
 		{name: "Overlay", source: static, facts: func(f *Facts) { f.AKS.NetworkProfile.NetworkPluginMode = "overlay" }, want: "VirtualNodeImpossible Error AKS cluster", says: "Azure CNI Overlay"},
 		{name: "an autoscaler that cannot be", source: autoscaler, args: func(a *args) { a.Pools[1].ClusterAutoscaler, a.Pools[1].Fixed = nil, &configv1.FixedSource{} },
 			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }, want: "WrongAutoscaler Error pool user", says: "excludes the cluster autoscaler"},
@@ -188,6 +198,30 @@ func TestCheck(t *testing.T) {
 				t.Errorf("found %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestMismatches: the values to set are those that fit the autoscaler's times. Shorter times fit, but for newPodDelay.
+func TestMismatches(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		flags string
+		limit time.Duration
+		want  string
+	}{
+		{"the defaults", "", time.Hour, ""},
+		{"slow in all", "./cluster-autoscaler --new-pod-scale-up-delay=3m --max-node-provision-time 30m -scan-interval=60s --v=4", time.Hour, "newPodDelay: 3m0s, provisionGrace: 30m0s, staleAfter: 4m0s"},
+		{"above holdLimit together", "--new-pod-scale-up-delay=10m --max-node-provision-time=1h", time.Hour, "newPodDelay: 10m0s, provisionGrace: 1h0m0s, holdLimit: 1h11m0s"},
+		{"no holdLimit", "--max-node-provision-time=2h", 0, "provisionGrace: 2h0m0s"},
+		{"fast", "--max-node-provision-time=10m --scan-interval=5s", time.Hour, ""},
+		{"slow loops", "--scan-interval=5m", time.Hour, "staleAfter: 20m0s"},
+		{"no times", "--scan-interval=often --max-node-provision-time", time.Hour, ""},
+	} {
+		args := &configv1.PoolPriorityArgs{Capacity: configv1.Capacity{HoldLimit: &metav1.Duration{Duration: tc.limit}}}
+		configv1.SetDefaults_PoolPriorityArgs(args)
+		if set, why := TimesOf(strings.Fields(tc.flags)).Mismatches(&args.Capacity); strings.Join(set, ", ") != tc.want || len(set) != len(why) {
+			t.Errorf("%s: %q because %q, want %s", tc.name, set, why, tc.want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,15 @@ func (f *Facts) checkSettings(add adder) {
 	}{{"unknownGrace", c.UnknownGrace.Duration}, {"provisionGrace", c.ProvisionGrace.Duration}, {"backoffGrace", c.BackoffGrace.Duration}, {"declineGrace", c.DeclineGrace.Duration}} {
 		if limit := c.HoldLimit.Duration; limit > 0 && limit < grace.value && f.Pools.HasBurst() {
 			odd("capacity.holdLimit", "raise holdLimit", "it is %v, and ends %s (%v), so pods burst while VMs may still come", limit, grace.name, grace.value)
+		}
+	}
+	times := f.Times
+	if times == nil && f.AKS != nil && !f.AKS.autoProvisions() {
+		times = &f.AKS.AutoScalerProfile.Times
+	}
+	if times != nil && f.Pools.HasBurst() && slices.ContainsFunc(f.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
+		if set, why := times.Mismatches(c); len(set) > 0 {
+			odd("capacity", "set capacity: {"+strings.Join(set, ", ")+"}", "it does not fit the cluster autoscaler: %s", strings.Join(why, "; "))
 		}
 	}
 	for i := range f.Args.Pools {
