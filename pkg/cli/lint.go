@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 
 	"poolpriority.dev/scheduler/pkg/lint"
 	"poolpriority.dev/scheduler/pkg/version"
@@ -76,6 +79,11 @@ func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 		}
 		read++
 	}
+	if l.AKS != nil {
+		for _, what := range l.AKS.NotKnown() {
+			l.skip(what, errors.New("the file of --aks does not have it"))
+		}
+	}
 	switch {
 	case flags.local && read == 0:
 		return errors.New("--local reads only files: give --aks, --quota or --filename")
@@ -115,6 +123,12 @@ func (o *options) parseFile(flag, name string, parse func([]byte) error) (err er
 		data, err = io.ReadAll(o.In)
 	} else {
 		data, err = os.ReadFile(name)
+	}
+	if err == nil { // PowerShell may write UTF-16, or a byte-order mark
+		data, _, err = transform.Bytes(unicode.BOMOverride(transform.Nop), data)
+	}
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
+		err = errors.New("it is empty")
 	}
 	if err == nil {
 		err = parse(data)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/text/encoding/unicode"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,20 @@ func TestLint(t *testing.T) {
 		t.Error(got)
 	}
 
+	file := filepath.Join(t.TempDir(), "aks.json")
+	for text, want := range map[string]string{
+		"\ufeff" + text: "VirtualNodeImpossible",
+		string(must.Get(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().Bytes([]byte(text)))(t)): "VirtualNodeImpossible",
+		"[" + text + "]": "it is a list, like the output of az aks list",
+		"\ufeff":         "it is empty",
+		strings.NewReplacer("currentKubernetesVersion", "c", "kubernetesVersion", "k", "autoScalerProfile", "a").Replace(text): "the version of Kubernetes: the file of --aks does not have it\n  the settings of the cluster autoscaler: the file",
+	} {
+		must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		if got := s.run("lint", "--local", "--aks", file); !strings.Contains(got, want) {
+			t.Errorf("want %q:\n%s", want, got)
+		}
+	}
+
 	before := s.run("lint")
 	s.put(full(t).published(0))
 	s.put(expander)
@@ -69,12 +84,18 @@ func TestLintFlags(t *testing.T) {
 	}
 }
 
-// TestLintKarpenter: a NodePool without limits is a finding.
+// TestLintKarpenter: a NodePool without limits is a finding, and Karpenter before 1.0 is no Karpenter.
 func TestLintKarpenter(t *testing.T) {
 	w := full(t, func(args *configv1.PoolPriorityArgs) {
 		args.Pools[0].ClusterAutoscaler, args.Pools[0].Karpenter = nil, &configv1.KarpenterSource{NodePool: "default"}
 	})
 	s := newServer(t, w.published(0))
+	if got := s.run("lint"); !strings.Contains(got, "the cluster serves no NodePools of karpenter.sh/v1, which is needed") {
+		t.Error(got)
+	}
+	if got := s.runWith("apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: a}", "lint", "-f", "-", "--local"); !strings.Contains(got, "NodePool a: it is of karpenter.sh/v1beta1, and karpenter.sh/v1 is needed") {
+		t.Error(got)
+	}
 	s.putNodePool("default", map[string]any{})
 	if got := s.run("lint"); !strings.Contains(got, "NoLimits: NodePool default") || strings.Contains(got, "ExpanderOrder") {
 		t.Error(got)

@@ -1,6 +1,8 @@
 package lint
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +18,9 @@ import (
 // are in `properties`. Source: learn.microsoft.com/rest/api/aks/managed-clusters/get.
 type AKS struct {
 	CurrentKubernetesVersion string `json:"currentKubernetesVersion"`
-	SKU                      struct {
+	// KubernetesVersion is the version that was asked for. An older az prints only this one.
+	KubernetesVersion string `json:"kubernetesVersion"`
+	SKU               struct {
 		Name string `json:"name"`
 	} `json:"sku"`
 	NetworkProfile struct {
@@ -32,14 +36,21 @@ type AKS struct {
 	NodeProvisioningProfile struct {
 		Mode string `json:"mode"`
 	} `json:"nodeProvisioningProfile"`
+	// HostedSystemProfile says whether AKS manages the system node pools. AgentPoolProfiles lacks such pools.
+	HostedSystemProfile struct {
+		Enabled bool `json:"enabled"`
+	} `json:"hostedSystemProfile"`
 	AutoScalerProfile struct {
 		Expander string `json:"expander"`
 		Times
 	} `json:"autoScalerProfile"`
-	AgentPoolProfiles []struct {
-		Name              string `json:"name"`
-		EnableAutoScaling bool   `json:"enableAutoScaling"`
-	} `json:"agentPoolProfiles"`
+	AgentPoolProfiles []AgentPool `json:"agentPoolProfiles"`
+}
+
+// AgentPool is a node pool of AKS.
+type AgentPool struct {
+	Name              string `json:"name"`
+	EnableAutoScaling bool   `json:"enableAutoScaling"`
 }
 
 // ParseAKS parses the output of `az aks show --output json`. It returns an error if the text describes no AKS cluster.
@@ -48,16 +59,39 @@ func ParseAKS(data []byte) (*AKS, error) {
 	nested := struct {
 		Properties *AKS `json:"properties"`
 	}{a}
-	if err := errors.Join(json.Unmarshal(data, a), json.Unmarshal(data, &nested)); err != nil {
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
+		return nil, errors.New("it is a list, like the output of az aks list: " + remedyAKS)
+	}
+	if err := json.Unmarshal(data, a); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, remedyAKS)
+	}
+	if err := json.Unmarshal(data, &nested); err != nil {
 		return nil, err
 	}
-	if len(a.AgentPoolProfiles) == 0 || a.NetworkProfile.NetworkPlugin == "" {
-		return nil, errors.New("it has no agentPoolProfiles or no networkProfile: write the file with az aks show --output json")
+	if a.NetworkProfile.NetworkPlugin == "" || len(a.AgentPoolProfiles) == 0 && !a.isAutomatic() {
+		return nil, errors.New("it has no agentPoolProfiles or no networkProfile: " + remedyAKS)
 	}
 	return a, nil
 }
 
-func (a *AKS) isAutomatic() bool { return strings.EqualFold(a.SKU.Name, "Automatic") }
+const remedyAKS = "write the file with az aks show --output json"
+
+// NotKnown returns what Check cannot judge, because the file does not have it.
+func (a *AKS) NotKnown() (what []string) {
+	if a.version() == "" {
+		what = append(what, "the version of Kubernetes")
+	}
+	if a.AutoScalerProfile.Expander == "" && !a.autoProvisions() {
+		what = append(what, "the settings of the cluster autoscaler")
+	}
+	return what
+}
+
+func (a *AKS) version() string { return cmp.Or(a.CurrentKubernetesVersion, a.KubernetesVersion) }
+
+func (a *AKS) isAutomatic() bool {
+	return strings.EqualFold(a.SKU.Name, "Automatic") || a.HostedSystemProfile.Enabled
+}
 
 // autoProvisions reports whether node auto-provisioning, which is Karpenter, adds the nodes.
 func (a *AKS) autoProvisions() bool {
@@ -114,14 +148,17 @@ func (a *AKS) VirtualNodes() (v1, v2 VirtualNode) {
 
 func (f *Facts) checkAKS(add adder) {
 	a := f.AKS
-	if parts := strings.Split(a.CurrentKubernetesVersion, "."); len(parts) > 1 {
-		if err := version.Supported(&apimachineryversion.Info{Major: parts[0], Minor: parts[1], GitVersion: a.CurrentKubernetesVersion}); err != nil {
+	if parts := strings.Split(a.version(), "."); len(parts) > 1 {
+		if err := version.Supported(&apimachineryversion.Info{Major: parts[0], Minor: parts[1], GitVersion: a.version()}); err != nil {
 			add("VersionUnsupported", Error, "AKS cluster", "docs/versions.md", "upgrade the cluster", "%v", err)
 		}
 	}
 	if v1, v2 := a.VirtualNodes(); len(v1.Impossible) > 0 && len(v2.Impossible) > 0 {
 		add("VirtualNodeImpossible", Error, "AKS cluster", "docs/install.md#can-i-use-it", "use the scheduler without a burst pool, or another network",
 			"it can have no virtual node. v1 is %s. v2 is %s", v1, v2)
+	}
+	if a.HostedSystemProfile.Enabled {
+		add("ManagedSystemPool", Warning, "AKS cluster", "docs/install.md#can-i-use-it", "list no pool for its system nodes", "AKS manages its system node pools, and refuses pods there that name another scheduler")
 	}
 	scaled, byAutoscaler := 0, 0
 	for i := range a.AgentPoolProfiles {
@@ -139,7 +176,7 @@ func (f *Facts) checkAKS(add adder) {
 		}
 	}
 	expander := a.AutoScalerProfile.Expander
-	if (scaled > 1 && f.Pools.Len() == 0 || byAutoscaler > 1) && !a.autoProvisions() && !slices.Contains(strings.Split(expander, ","), "priority") {
+	if (scaled > 1 && f.Pools.Len() == 0 || byAutoscaler > 1) && !a.autoProvisions() && expander != "" && !slices.Contains(strings.Split(expander, ","), "priority") {
 		add("ExpanderNotPriority", Warning, "AKS cluster", "docs/install.md#which-pool-grows-first", "az aks update --resource-group RG --name CLUSTER --cluster-autoscaler-profile expander=priority",
 			"its autoscaler chooses the pool that grows by the expander %q", expander)
 	}

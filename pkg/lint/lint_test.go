@@ -76,6 +76,12 @@ func TestCheck(t *testing.T) {
 		}},
 		{name: "old API server", source: static, facts: func(f *Facts) { f.Server = errors.New("too old") }, want: "VersionUnsupported Error cluster", says: "too old"},
 		{name: "old AKS", source: static, facts: func(f *Facts) { f.AKS.CurrentKubernetesVersion = "1.34.9" }, want: "VersionUnsupported Error AKS cluster", says: "1.34.9"},
+		{name: "old AKS, printed by an old az", source: static, facts: func(f *Facts) {
+			f.AKS.CurrentKubernetesVersion, f.AKS.KubernetesVersion = "", "1.30"
+		}, want: "VersionUnsupported Error AKS cluster", says: "1.30"},
+		{name: "managed system node pools", source: static, facts: func(f *Facts) {
+			f.AKS.HostedSystemProfile.Enabled, f.AKS.AgentPoolProfiles = true, nil
+		}, want: "VirtualNodeImpossible Error AKS cluster, ManagedSystemPool Warning AKS cluster"},
 		{name: "other times than the defaults", source: autoscaler, facts: func(f *Facts) {
 			f.AKS.AutoScalerProfile.Times = Times{"1m", "20m", "50s"}
 		}, want: "OddSetting Warning capacity", says: "it ignores pods younger than 1m0s (newPodScaleUpDelay); it waits 20m0s for nodes (maxNodeProvisionTime); it may take nearly 3m20s"},
@@ -89,6 +95,7 @@ func TestCheck(t *testing.T) {
 		{name: "an autoscaler that cannot be", source: autoscaler, args: func(a *args) { a.Pools[1].ClusterAutoscaler, a.Pools[1].Fixed = nil, &configv1.FixedSource{} },
 			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }, want: "WrongAutoscaler Error pool user", says: "excludes the cluster autoscaler"},
 		{name: "expander random", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "random" }, want: "ExpanderNotPriority Warning AKS cluster", says: `"random"`},
+		{name: "an expander that is not known", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "" }},
 		{name: "expander random, configuration not known", source: autoscaler, facts: func(f *Facts) { *f = Facts{AKS: f.AKS}; f.AKS.AutoScalerProfile.Expander = "random" },
 			want: "ExpanderNotPriority Warning AKS cluster", says: `"random"`},
 		{name: "one of several expanders", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "priority,least-waste" }},
@@ -297,10 +304,14 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(want, nested); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
-	for _, text := range []string{"", "{}", "[]", "no JSON", string(must.ReadFile(t, "testdata/usages.json"))} {
-		if a, err := ParseAKS([]byte(text)); err == nil {
-			t.Errorf("ParseAKS(%.20q) = %+v", text, a)
+	for _, text := range []string{"", "{}", "[" + string(plain) + "]", "no JSON", string(must.ReadFile(t, "testdata/usages.json"))} {
+		if a, err := ParseAKS([]byte(text)); err == nil || !strings.HasSuffix(err.Error(), ": write the file with az aks show --output json") {
+			t.Errorf("ParseAKS(%.20q) = %+v, %v", text, a, err)
 		}
+	}
+	automatic := must.Get(ParseAKS([]byte(`{"hostedSystemProfile": {"enabled": true}, "agentPoolProfiles": null, "networkProfile": {"networkPlugin": "azure"}}`)))(t)
+	if diff := cmp.Diff([]string{"the version of Kubernetes"}, automatic.NotKnown()); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
 	}
 	for _, text := range []string{"", "{}", "[]", "no JSON", string(plain)} {
 		if q, err := ParseQuota([]byte(text)); err == nil {
