@@ -8,9 +8,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
@@ -50,7 +54,9 @@ type AKS struct {
 // AgentPool is a node pool of AKS.
 type AgentPool struct {
 	Name              string `json:"name"`
+	Mode              string `json:"mode"`
 	EnableAutoScaling bool   `json:"enableAutoScaling"`
+	ScaleDownMode     string `json:"scaleDownMode"`
 }
 
 // ParseAKS parses the output of `az aks show --output json`. It returns an error if the text describes no AKS cluster.
@@ -164,6 +170,7 @@ func (f *Facts) checkAKS(add adder) {
 	for i := range a.AgentPoolProfiles {
 		if a.AgentPoolProfiles[i].EnableAutoScaling {
 			scaled++
+			f.checkDeallocate(&a.AgentPoolProfiles[i], add)
 		}
 	}
 	for i := range f.Pools.Regular() {
@@ -180,6 +187,26 @@ func (f *Facts) checkAKS(add adder) {
 		add("ExpanderNotPriority", Warning, "AKS cluster", "docs/install.md#which-pool-grows-first", "az aks update --resource-group RG --name CLUSTER --cluster-autoscaler-profile expander=priority",
 			"its autoscaler chooses the pool that grows by the expander %q", expander)
 	}
+}
+
+// bootTime is how long a stopped VM may take to start.
+const bootTime = 5 * time.Minute
+
+// checkDeallocate checks provisionGrace of the pool that has the agent pool's nodes, if the agent pool stops VMs instead
+// of deleting them.
+func (f *Facts) checkDeallocate(a *AgentPool, add adder) {
+	if !strings.EqualFold(a.ScaleDownMode, "Deallocate") {
+		return
+	}
+	if f.Pools.Len() > 0 {
+		labels := map[string]string{"kubernetes.azure.com/mode": strings.ToLower(a.Mode), "kubernetes.azure.com/agentpool": a.Name, "agentpool": a.Name}
+		i := f.Pools.Of(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+		if i == pool.None || f.Pools.At(i).ClusterAutoscaler == nil || f.Pools.At(i).Graces.Provision <= bootTime || !f.Pools.HasBurst() {
+			return
+		}
+	}
+	add("OddSetting", Warning, "agent pool "+a.Name, "docs/limits.md", "set capacity: {provisionGrace: 5m} in its pool, or more if its VMs take longer to start",
+		"its scaleDownMode is Deallocate, where the autoscaler is reported not to back off when VMs do not start (Azure/AKS#5589)")
 }
 
 // Quota is a subscription's quota of Container Instances in a region. A number is -1 if it is unknown.

@@ -91,6 +91,16 @@ func TestCheck(t *testing.T) {
 		{name: "other times without a burst pool", source: autoscaler, args: func(a *args) { a.Pools = a.Pools[:2] }, facts: func(f *Facts) {
 			f.AKS.AutoScalerProfile.NewPodScaleUpDelay, f.BurstNodes, f.Quota = "1m", nil, nil
 		}},
+		{name: "VMs that are stopped", source: autoscaler, args: stops("user"), facts: deallocates, want: "OddSetting Warning agent pool user", says: "Azure/AKS#5589"},
+		{name: "VMs that are stopped, and a short time for them", source: autoscaler, args: func(a *args) {
+			stops("user")(a)
+			a.Pools[0].Capacity = &configv1.PoolCapacity{ProvisionGrace: &metav1.Duration{Duration: 5 * time.Minute}}
+		}, facts: deallocates},
+		{name: "VMs that are stopped, in no pool", source: autoscaler, args: stops("other"), facts: deallocates},
+		{name: "VMs that are stopped, configuration not known", source: autoscaler, facts: func(f *Facts) {
+			deallocates(f)
+			*f = Facts{AKS: f.AKS}
+		}, want: "OddSetting Warning agent pool user", says: "Deallocate"},
 		{name: "Overlay", source: static, facts: func(f *Facts) { f.AKS.NetworkProfile.NetworkPluginMode = "overlay" }, want: "VirtualNodeImpossible Error AKS cluster", says: "Azure CNI Overlay"},
 		{name: "an autoscaler that cannot be", source: autoscaler, args: func(a *args) { a.Pools[1].ClusterAutoscaler, a.Pools[1].Fixed = nil, &configv1.FixedSource{} },
 			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }, want: "WrongAutoscaler Error pool user", says: "excludes the cluster autoscaler"},
@@ -207,6 +217,16 @@ func TestCheck(t *testing.T) {
 		})
 	}
 }
+
+// stops has the first pool select the nodes of AKS's agent pools of the mode, and deallocates has the agent pool user stop
+// its VMs.
+func stops(mode string) func(*configv1.PoolPriorityArgs) {
+	return func(args *configv1.PoolPriorityArgs) {
+		args.Pools[0].NodeSelector.MatchLabels = map[string]string{"kubernetes.azure.com/mode": mode}
+	}
+}
+
+func deallocates(f *Facts) { f.AKS.AgentPoolProfiles[1].ScaleDownMode = "Deallocate" }
 
 // TestMismatches: the values to set are those that fit the autoscaler's times. Shorter times fit, but for newPodDelay.
 func TestMismatches(t *testing.T) {

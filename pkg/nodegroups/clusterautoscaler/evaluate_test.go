@@ -511,6 +511,13 @@ func TestStoppedVMs(t *testing.T) {
 		at(0, status(3, 2, 1), 2, "BelowMaxSize")
 		at(10*time.Second, status(4, 2, 1), 2, "Provisioning")
 		at(2*time.Minute, status(3, 2, 1), 2, "BelowMaxSize")
+		source.Tracker = NewTracker(time.Hour, graces.Provision) // no VM starts, and the autoscaler does not back off
+		source.Graces.Provision = graces.Provision / 3
+		at(0, status(2, 2, 3), 2, "BelowMaxSize")
+		at(10*time.Second, status(5, 2, 3), 2, "Provisioning")
+		at(9*time.Second+source.Graces.Provision, status(5, 2, 3), 2, "Provisioning")
+		at(10*time.Second+source.Graces.Provision, status(5, 2, 3), 2, "AtMaxSize")
+		source.Graces.Provision = graces.Provision
 		source.Tracker = NewTracker(time.Hour, graces.Provision) // a node breaks and recovers while two VMs start
 		at(0, status(3, 3, 2), 3, "BelowMaxSize")
 		at(10*time.Second, status(5, 3, 2), 3, "Provisioning")
