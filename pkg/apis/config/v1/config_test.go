@@ -120,6 +120,8 @@ func TestLoad(t *testing.T) {
 			want: "the profiles a, b configure the plugin PoolPriority, and only one may"},
 		{name: "no arguments", file: head + "profiles: [{schedulerName: a, " + plugins + "}]", want: `profile "a": pools: Required value`},
 		{name: "no such plugin", file: head + "profiles: [{schedulerName: a}]", want: "no profile configures the plugin PoolPriority"},
+		{name: "only another plugin", file: head + "profiles: [{plugins: {score: {enabled: [{name: None}]}, reserve: {enabled: [{name: None}]}}}]",
+			want: "in the build for Kubernetes " + compat.Minor + "\nno profile configures the plugin PoolPriority"},
 		{name: "no profiles", file: head, want: "no profile configures the plugin PoolPriority"},
 		{name: "arguments of another kind", file: head + "profiles: [{schedulerName: a, " + strings.ReplaceAll(typed, "PoolPriorityArgs", "NodeAffinityArgs") + "}]",
 			want: "decoding .profiles[0].pluginConfig[0]"},
@@ -127,7 +129,7 @@ func TestLoad(t *testing.T) {
 			file: head + "profiles: [{schedulerName: a, " + strings.TrimSuffix(args, "]") + ", {name: DefaultPreemption, args: {minCandidateNodes: 10}}]}]"},
 		{name: "an unknown field outside of arguments", file: head + "profile: []", want: `unknown field "profile"`},
 		{name: "another kind", file: "apiVersion: kubescheduler.config.k8s.io/v1\nkind: PoolPriorityArgs", want: "not a KubeSchedulerConfiguration"},
-		{name: "another version", file: "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration", want: "write kubescheduler.config.k8s.io/v1"},
+		{name: "another version", file: "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration", want: "write kubescheduler.config.k8s.io/v1, no profile configures the plugin PoolPriority]"},
 		{name: "no kind", file: "profiles: []", want: "decoding the configuration: Object 'Kind' is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

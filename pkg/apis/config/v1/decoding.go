@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
@@ -25,14 +26,19 @@ var removed = [][2]string{
 }
 
 // explain returns an error with the path of each field whose value cannot be decoded, if err is about such fields. If err is
-// about a field or a version that is gone, explain adds what to write instead. The decoder's own errors have neither.
+// about a field or a version that is gone, explain adds what to write instead and, for a version, the errors that remain
+// then. The decoder's own errors have neither.
 func explain(data []byte, err error) error {
 	var file map[string]any
 	if yaml.Unmarshal(data, &file) != nil {
 		return err
 	}
 	if version, _ := file["apiVersion"].(string); strings.HasPrefix(version, configv1.GroupName+"/") && version != configv1.SchemeGroupVersion.String() {
-		return field.Invalid(field.NewPath("apiVersion"), version, "write "+configv1.SchemeGroupVersion.String())
+		wrong := field.Invalid(field.NewPath("apiVersion"), version, "write "+configv1.SchemeGroupVersion.String())
+		file["apiVersion"] = configv1.SchemeGroupVersion.String()
+		corrected, _ := yaml.Marshal(file) // does not fail
+		_, _, others := Load(corrected)
+		return utilerrors.NewAggregate([]error{wrong, others})
 	}
 	if errs := undecodable(nil, file, reflect.TypeFor[configv1.KubeSchedulerConfiguration]()); len(errs) > 0 {
 		return errs.ToAggregate()

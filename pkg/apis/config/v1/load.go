@@ -35,10 +35,11 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 		return nil, nil, err
 	}
 	profile, err := Judge(config)
+	if !slices.ContainsFunc(config.Profiles, func(p configv1.KubeSchedulerProfile) bool { return argsOf(&p) != nil }) {
+		err = errors.Join(err, fmt.Errorf("no profile configures the plugin %s", PluginName))
+	}
 	if err != nil {
 		return nil, nil, err
-	} else if profile == nil {
-		return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 	}
 	args := argsOf(profile)
 	args.Installation, _ = InstallationOf(config.LeaderElection.ResourceName)
