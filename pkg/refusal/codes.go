@@ -16,10 +16,10 @@ import (
 var codes = map[string]Cause{
 	// A quota is exhausted, or the region has no capacity. Azure returns ServiceUnavailable with HTTP status 409. The
 	// region may lack capacity only for pods of the same size.
-	"ContainerGroupQuotaReached": PoolError,
-	"QuotaExceeded":              PoolError,
-	"ServiceUnavailable":         PoolError,
-	"InsufficientCapacity":       PoolError,
+	codeQuota:              PoolError,
+	"QuotaExceeded":        PoolError,
+	codeUnavailable:        PoolError,
+	"InsufficientCapacity": PoolError,
 	// Throttling, by Container Instances and by Azure Resource Manager.
 	"TooManyRequests":               PoolError,
 	"SubscriptionRequestsThrottled": PoolError,
@@ -70,6 +70,8 @@ const (
 	codeUnreachable = "Unreachable"
 	codeNoImage     = "InaccessibleImage"
 	codeNoToken     = "AuthenticationFailed"
+	codeQuota       = "ContainerGroupQuotaReached"
+	codeUnavailable = "ServiceUnavailable"
 	// codeOther is the value of the metrics label for all unknown codes.
 	codeOther = "other"
 	// maxMessage bounds how many bytes of the provider's message are kept, and maxRead bounds how many bytes are read.
@@ -99,6 +101,8 @@ var (
 	status   = regexp.MustCompile(`RESPONSE (\d{3})\b|StatusCode=(\d{3})\b|status code (\d{3})\b`)
 	said     = regexp.MustCompile(`Message="((?:[^"\\]|\\.)*)"|"message"\s*:\s*"((?:[^"\\]|\\.)*)"|\\+"message\\+"\s*:\s*\\+"([^"\\]+)|error code "\w+": (.+)`)
 	numbered = regexp.MustCompile(`^HTTP\d{3}$`)
+	// ofQuota matches the text of a refusal because of a quota, whatever its code.
+	ofQuota = regexp.MustCompile(`(?i)\bquota\b`)
 	// body matches the rest of a message from the first part that Azure wrote.
 	body = regexp.MustCompile(`(?s)(RESPONSE \d{3}\b|Message="|error code "|\{).*`)
 	// quoted matches text in quotes. An apostrophe within a word is no quote.
@@ -136,6 +140,9 @@ func classify(message string) Refusal {
 	if r.Code = codeIn(message); r.Code != "" {
 		if text := textAfter(message, r.Code); text != "" {
 			r.Message = text
+		}
+		if r.Code == codeUnavailable && ofQuota.MatchString(quoted.ReplaceAllString(r.Message, "")) {
+			r.Code = codeQuota
 		}
 		if cause, known := codes[r.Code]; known {
 			r.Cause, r.MayPass = cause, r.Code == codeNoImage

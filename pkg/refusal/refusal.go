@@ -54,7 +54,7 @@ type Refusal struct {
 
 // OfCapacity reports whether the region has no capacity, perhaps only for pods of the same size.
 func (r *Refusal) OfCapacity() bool {
-	return r.Code == "ServiceUnavailable" || r.Code == "InsufficientCapacity"
+	return r.Code == codeUnavailable || r.Code == "InsufficientCapacity"
 }
 
 // Of returns why the provider refused the pod, and whether it did. A pod was refused if virtual-kubelet reports a
