@@ -103,3 +103,21 @@ func TestVanishedIsStarting(t *testing.T) {
 		t.Errorf("it is still among %d pods in the pool", used)
 	}
 }
+
+// TestSilentFailures: at a start, a pod that failed without a reason and a message may have run, so it was not refused.
+func TestSilentFailures(t *testing.T) {
+	failed := func(name, reason, message string) *v1.Pod {
+		p := pod(name)
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "sums", UID: "sums", Controller: ptr.To(true)}}
+		p.Spec.NodeName, p.Spec.RestartPolicy, p.CreationTimestamp = "virtual", v1.RestartPolicyNever, metav1.Now()
+		p.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: reason, Message: message}
+		return p
+	}
+	ps, _ := newProviders(t, func(c *Config) {
+		c.Client = fake.NewClientset(failed("silent", "", ""), failed("a", "NoCapacity", ""), failed("b", "", "no capacity"))
+	})
+	ps.Recall(t.Context(), [][]*v1.Node{nil, {{ObjectMeta: metav1.ObjectMeta{Name: "virtual"}}}})
+	if job := ps.Pacing(1, "default/sums", nil, time.Now()).Owners["default/sums"]; len(job.Refused) != 2 {
+		t.Errorf("want a and b refused, not silent: %+v", job)
+	}
+}

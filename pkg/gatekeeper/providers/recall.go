@@ -41,7 +41,8 @@ func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 	}
 }
 
-// failedOn returns the pods on the node that have failed.
+// failedOn returns the pods on the node that have failed with a reason or a message. Other pods may have run: some virtual
+// kubelets do not report containers.
 func (p *Providers) failedOn(ctx context.Context, node string) ([]v1.Pod, error) {
 	var failed []v1.Pod
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -50,7 +51,7 @@ func (p *Providers) failedOn(ctx context.Context, node string) ([]v1.Pod, error)
 	list.PageSize = recallPage
 	options := metav1.ListOptions{FieldSelector: fields.SelectorFromSet(fields.Set{"spec.nodeName": node, "status.phase": string(v1.PodFailed)}).String()}
 	err := list.EachListItem(ctx, options, func(obj runtime.Object) error {
-		if pod := obj.(*v1.Pod); pod.Status.Phase == v1.PodFailed {
+		if pod := obj.(*v1.Pod); pod.Status.Phase == v1.PodFailed && pod.Status.Reason+pod.Status.Message != "" {
 			failed = append(failed, *pod)
 		}
 		return nil
