@@ -14,6 +14,13 @@ func ownedByDaemonSet(p *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
+// hasBadGroupName reports whether Azure refuses the name that the connector of v1 gives the pod's container group. Sources:
+// azure-aci v1.6.4, containerGroupName; Azure's "Naming rules and restrictions for Azure resources".
+func hasBadGroupName(p *corev1.Pod) bool {
+	name := p.Namespace + "-" + p.Name
+	return len(name) > 63 || strings.Contains(name, ".") || strings.Contains(name, "--")
+}
+
 func isWindows(p *corev1.Pod) bool {
 	return (p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows) || p.Spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows)
 }

@@ -61,6 +61,7 @@ var features = []Feature{
 	{Code: "FieldRef", What: "pods with an environment variable from a status field, such as status.podIP or status.hostIP", v2: always, used: anyContainer(hasLateField)},
 	{Code: "LimitAboveRequests", What: "pods with a container limit above the sum of all containers' requests", v2: always, used: limitAboveRequests},
 	{Code: "FractionalCPU", What: "pods with a container CPU limit above the sum of all CPU requests, after each request is rounded down to a multiple of 10m", v2: always, used: fractionalCPU},
+	{Code: "GroupName", What: "pods whose NAMESPACE-NAME cannot name a container group: it has more than 63 characters, a dot, or two hyphens in a row", v2: always, used: hasBadGroupName},
 	{Code: "ResourceClaim", What: "pods with resource claims", used: func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }},
 	{Code: "EphemeralStorage", What: "pods that request ephemeral storage", used: requests(func(n corev1.ResourceName) bool { return n == corev1.ResourceEphemeralStorage })},
 	{Code: "ExtendedResource", What: "pods that request extended resources", used: requests(IsExtendedResource)},

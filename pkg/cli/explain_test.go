@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -371,6 +372,19 @@ func TestSaidIsTheGatesOwn(t *testing.T) {
 		p := pod("p", time.Minute, reported(time.Minute, r.Sentence))
 		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r.Reason {
 			t.Errorf("%s is read as %+v", r.Code, said)
+		}
+	}
+}
+
+// TestNamesOfGroups: a workload cannot burst if its new pods may get names that are too long for container groups.
+func TestNamesOfGroups(t *testing.T) {
+	s := newServer(t, full(t).published(0))
+	for kind, length := range map[string]int{"Deployment": 63 - len("shop--0123456789-01234"), "StatefulSet": 63 - len("shop--0")} {
+		for extra, want := range []string{"would be let into aci", "cannot burst: GroupName"} {
+			file := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {namespace: shop, name: %s}\nspec: {template: {spec: {schedulerName: %s, containers: [{name: web}]}}}\n", kind, strings.Repeat("a", length+extra), shippedName)
+			if got := s.runWith(file, "explain", "-f", "-"); !strings.Contains(got, want) {
+				t.Errorf("%s, %d more: want %q:\n%s", kind, extra, want, got)
+			}
 		}
 	}
 }

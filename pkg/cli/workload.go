@@ -32,6 +32,9 @@ var kinds = map[string]schema.GroupVersionKind{
 	"cj":     batchv1.SchemeGroupVersion.WithKind("CronJob"),
 }
 
+// endOfName is, by kind, an end that is as long as what controllers append to the names of pods at most.
+var endOfName = map[string]string{"Deployment": "-0123456789-01234", "ReplicaSet": "-01234", "StatefulSet": "-0", "DaemonSet": "-01234", "Job": "-01234", "CronJob": "-01234567-01234"}
+
 // kindOf returns the kind that has the short, singular or plural name, and whether one of the kinds has that name.
 func kindOf(name string) (schema.GroupVersionKind, bool) {
 	name, _, _ = strings.Cut(strings.ToLower(name), ".") // deployment.apps
@@ -119,7 +122,7 @@ func (e *explainer) readPods(ctx context.Context, c *cluster) {
 // newPod returns the pod that the workload would create now.
 func (w *workload) newPod() *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *w.template.ObjectMeta.DeepCopy(), Spec: *w.template.Spec.DeepCopy()}
-	pod.Namespace, pod.Name = w.reference.Namespace, w.reference.Name
+	pod.Namespace, pod.Name = w.reference.Namespace, w.reference.Name+endOfName[w.reference.Kind]
 	for i := range w.claims {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: w.claims[i].Name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: w.claims[i].Name + "-" + w.reference.Name + "-0"}}})

@@ -56,6 +56,9 @@ func TestEligible(t *testing.T) {
 			c.Resources = corev1.ResourceRequirements{Requests: cpuAndMemory(cpu, memory), Limits: cpuAndMemory(cpuLimit, memoryLimit)}
 		})
 	}
+	named := func(namespace, name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Namespace, p.Name = namespace, name }
+	}
 	for _, tc := range []struct {
 		name string
 		pod  func(*corev1.Pod)
@@ -133,6 +136,10 @@ func TestEligible(t *testing.T) {
 		{"a fraction of 10m, with a limit equal to it", limits("255m", "1Gi", "255m", "1Gi"), "FractionalCPU", ""},
 		{"a fraction of 10m, without a limit", asks(corev1.ResourceCPU, "255m"), "", ""},
 		{"less than 10m, with a limit equal to it", limits("5m", "1Gi", "5m", "1Gi"), "", ""},
+		{"a name of 63 characters", named("web", strings.Repeat("a", 59)), "", ""},
+		{"a name of 64 characters", named("web", strings.Repeat("a", 60)), "GroupName", ""},
+		{"a name with a dot", named("web", "web-0.9"), "GroupName", ""},
+		{"a name with hyphens in a row", named("web", "web--1"), "GroupName", ""},
 		{"a resource claim", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }, "ResourceClaim", "ResourceClaim"},
 		{"a GPU", asks("nvidia.com/gpu", "1"), "ExtendedResource", "ExtendedResource"},
 		{"no GPU", asks("nvidia.com/gpu", "0"), "", ""},
