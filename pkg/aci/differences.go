@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // tokenVolume is the name prefix of the volume with the ServiceAccount token. The API server adds such a volume to a
@@ -34,6 +35,9 @@ var ignored = []struct {
 	{"the values of environment variables from resourceFieldRef", anyContainer(func(c *corev1.Container) bool {
 		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.ResourceFieldRef != nil })
 	})},
+	{"the whole of its terminationGracePeriodSeconds: it gets at most 30 s to end", func(p *corev1.Pod) bool {
+		return ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 0) > 30
+	}},
 	{"the users, groups, sysctls and added capabilities of its securityContext", func(p *corev1.Pod) bool {
 		s := p.Spec.SecurityContext
 		return s != nil && (s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || len(s.SupplementalGroups) > 0 || len(s.Sysctls) > 0) || inContainerContext(p)

@@ -47,6 +47,8 @@ func TestDifferences(t *testing.T) {
 		{"a variable from its resources", container(func(c *corev1.Container) {
 			c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{}}}}
 		}), "the values of environment variables"},
+		{"the default time to end", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(30)) }, ""},
+		{"a longer time to end", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(31)) }, "the whole of its terminationGracePeriodSeconds"},
 		{"a user", func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To(int64(1000))}
 		}, "the users"},

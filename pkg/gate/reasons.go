@@ -94,6 +94,8 @@ var (
 		byLabel(networkPolicyLabel)+", or in the pool, burst.allow: [NetworkPolicy]")
 	reasonSecurityContextLost = define(Lasting, "SecurityContextLost", "node(s) in a burst pool where the pod would lose its securityContext: its namespace lacks the label "+securityContextLabel+"="+pool.LabelAllowed,
 		byLabel(securityContextLabel)+", or in the pool, burst.allow: [SecurityContext]")
+	reasonSandboxLost = define(Lasting, "SandboxLost", "node(s) in a burst pool where the pod would lose the sandbox of its RuntimeClass: its namespace lacks the label "+sandboxLabel+"="+pool.LabelAllowed,
+		byLabel(sandboxLabel)+", or in the pool, burst.allow: [Sandbox]")
 	reasonOnlyWhenFull = define(Lasting, "OnlyWhenFull", "node(s) in a burst pool, which a pod that fits no VM may use only with the namespace label "+pool.BurstNodesLabel+"="+pool.LabelAllowed,
 		"it may burst without the node selector, affinity or size that rules out all VMs; "+byLabel(pool.BurstNodesLabel))
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
@@ -128,7 +130,7 @@ var (
 )
 
 // These labels of a namespace allow its pods to lose a protection in burst pools.
-const networkPolicyLabel, securityContextLabel = "poolpriority.dev/network-policy-loss", "poolpriority.dev/security-context-loss"
+const networkPolicyLabel, securityContextLabel, sandboxLabel = "poolpriority.dev/network-policy-loss", "poolpriority.dev/security-context-loss", "poolpriority.dev/sandbox-loss"
 
 // byLabel returns advice for the administrator. Tools replace NAME by the namespace.
 func byLabel(label string) string {

@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -24,6 +25,7 @@ var losses = []struct {
 	reason nodegroups.Reason
 }{
 	{configv1.LossNetworkPolicy, networkPolicyLabel, reasonNetworkPolicyLost},
+	{configv1.LossSandbox, sandboxLabel, reasonSandboxLost},
 	{configv1.LossSecurityContext, securityContextLabel, reasonSecurityContextLost},
 }
 
@@ -55,6 +57,9 @@ func LostBy(pod *corev1.Pod, namespace *corev1.Namespace, policies []*Policy) Lo
 			first = p.Name
 			lost[configv1.LossNetworkPolicy] = "the NetworkPolicy " + first
 		}
+	}
+	if class := ptr.Deref(pod.Spec.RuntimeClassName, ""); class != "" {
+		lost[configv1.LossSandbox] = "the sandbox of its RuntimeClass " + class
 	}
 	if namespace != nil && namespace.Labels[podSecurityLabel] == restricted {
 		lost[configv1.LossSecurityContext] = "the settings that restricted Pod Security requires"

@@ -35,7 +35,8 @@ func TestLosses(t *testing.T) {
 		name     string
 		labels   string // of the namespace
 		policies []*networkingv1.NetworkPolicy
-		want     string // codes by pool: on Container Instances, elsewhere, and in pools that allow NetworkPolicy, SecurityContext or both
+		class    string // the pod's RuntimeClass
+		want     string // codes by pool: on Container Instances, elsewhere, and in pools that allow NetworkPolicy, SecurityContext or all
 		detail   string
 	}{
 		{name: "nothing", want: "Open Open Open Open Open"},
@@ -52,12 +53,14 @@ func TestLosses(t *testing.T) {
 		{name: "both, one allowed", labels: restricted + "," + np + "Allowed", policies: []*networkingv1.NetworkPolicy{all}, want: "SecurityContextLost Open SecurityContextLost Open Open", detail: "the settings that restricted Pod Security requires"},
 		{name: "another value", labels: np + "allowed", policies: []*networkingv1.NetworkPolicy{all}, want: "NetworkPolicyLost NetworkPolicyLost Open NetworkPolicyLost Open", detail: "the NetworkPolicy default-deny"},
 		{name: "the label of another loss", labels: sc + "Allowed", policies: []*networkingv1.NetworkPolicy{all}, want: "NetworkPolicyLost NetworkPolicyLost Open NetworkPolicyLost Open", detail: "the NetworkPolicy default-deny"},
+		{name: "a RuntimeClass", class: "kata", want: "SandboxLost Open SandboxLost SandboxLost Open", detail: "the sandbox of its RuntimeClass kata"},
+		{name: "a RuntimeClass, allowed", class: "kata", labels: "poolpriority.dev/sandbox-loss=Allowed", want: "Open Open Open Open Open"},
 		{name: "the label of burst nodes", labels: "poolpriority.dev/burst-nodes=Allowed", policies: []*networkingv1.NetworkPolicy{all}, want: "NetworkPolicyLost NetworkPolicyLost Open NetworkPolicyLost Open", detail: "the NetworkPolicy default-deny"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			network, security := configv1.LossNetworkPolicy, configv1.LossSecurityContext
 			args := &configv1.PoolPriorityArgs{Tenants: true, Pools: []configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}}}
-			for i, burst := range []configv1.Burst{{}, {Platform: configv1.PlatformOther}, {Allow: []configv1.Loss{network}}, {Allow: []configv1.Loss{security}}, {Allow: []configv1.Loss{security, network}}} {
+			for i, burst := range []configv1.Burst{{}, {Platform: configv1.PlatformOther}, {Allow: []configv1.Loss{network}}, {Allow: []configv1.Loss{security}}, {Allow: []configv1.Loss{security, network, configv1.LossSandbox}}} {
 				args.Pools = append(args.Pools, configv1.Pool{Name: string(rune('a' + i)), NodeSelector: matching("type", string(rune('a'+i))), Burst: &burst})
 			}
 			r := &Rule{Pools: must.Get(pool.ListOf(args))(t)}
@@ -66,7 +69,7 @@ func TestLosses(t *testing.T) {
 				key, value, _ := strings.Cut(label, "=")
 				namespace.Labels[key] = value
 			}
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{RuntimeClassName: &tc.class}}
 			var policies []*Policy
 			for _, p := range tc.policies {
 				policies = append(policies, NewPolicy(p))
@@ -234,6 +237,7 @@ func TestHint(t *testing.T) {
 		{"NamespaceNotSelected", none, "kubectl label namespace shop poolpriority.dev/burst=Allowed"},
 		{"NamespaceNotSelected", own, "the labels that the pool's namespaceSelector asks for"},
 		{"NetworkPolicyLost", own, "kubectl label namespace shop poolpriority.dev/network-policy-loss=Allowed, or in the pool, burst.allow: [NetworkPolicy]"},
+		{"SandboxLost", own, "kubectl label namespace shop poolpriority.dev/sandbox-loss=Allowed, or in the pool, burst.allow: [Sandbox]"},
 		{"SecurityContextLost", none, "kubectl label namespace shop poolpriority.dev/security-context-loss=Allowed, or in the pool, burst.allow: [SecurityContext]"},
 		{"OnlyWhenFull", none, "kubectl label namespace shop poolpriority.dev/burst-nodes=Allowed"},
 	} {

@@ -181,6 +181,8 @@ func TestCheck(t *testing.T) {
 			w.Ours, w.Pods, w.Lost = true, 3, gate.Lost{configv1.LossNetworkPolicy: "the NetworkPolicy deny"}
 		}),
 			want: "RunsDifferently Info Deployment shop/web", says: "in pool aci, its 3 pod(s) run without the NetworkPolicy deny"},
+		{name: "a long time to end", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Template.Spec.TerminationGracePeriodSeconds = true, ptr.To(int64(300)) }),
+			want: "RunsDifferently Info Deployment shop/web", says: "in pool aci, its pods run without the whole of its terminationGracePeriodSeconds"},
 		{name: "a private image", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" }), want: "NoPullSecret Warning Deployment shop/web", says: "shop.azurecr.io/web:1"},
 		{name: "a private image on virtual nodes v2", source: autoscaler, facts: func(f *Facts) {
 			with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" })(f)

@@ -101,12 +101,17 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 		return
 	}
 	for i, p := range f.Pools.Burst() {
-		if lost := w.Lost.In(p); len(lost) > 0 && (f.Args == nil || !f.Args.Tenants) {
+		var lost []string
+		if f.Args == nil || !f.Args.Tenants {
+			lost = w.Lost.In(p)
+		}
+		lost = append(lost, aci.Differences(&corev1.Pod{Spec: w.Template.Spec}, aci.PlatformOf(p.OnACI(), f.IsV2(i)))...)
+		if len(lost) > 0 {
 			pods := "its pods"
 			if w.Pods > 0 {
 				pods = fmt.Sprintf("its %d pod(s)", w.Pods)
 			}
-			add("RunsDifferently", Info, w.String(), "docs/security.md", "", "in pool %s, %s run without %s", p.Name, pods, strings.Join(lost, " and "))
+			add("RunsDifferently", Info, w.String(), "docs/aci.md#what-is-different-there-and-not-said", "", "in pool %s, %s run without %s", p.Name, pods, strings.Join(lost, "; without "))
 		}
 		if w.Buffer != "" && f.Pools.Autoscaled() && ptr.Deref(p.Burst.AddTolerations, true) {
 			add("BufferCopiesBurstPods", Warning, w.String(), "docs/costs.md#headroom", "name a PodTemplate in the CapacityBuffer by podTemplateRef, or set burst.addTolerations: false in pool "+p.Name,

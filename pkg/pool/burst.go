@@ -125,7 +125,7 @@ func (l List) LimitsNamespaces() bool {
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
 
 // Loses reports whether pods lose the protection in the burst pool. Virtual kubelets do not apply NetworkPolicies. The
-// connector of AKS's virtual nodes ignores the settings that restricted Pod Security requires.
+// connector of AKS's virtual nodes ignores the settings that restricted Pod Security requires, and the RuntimeClass.
 func (p *Pool) Loses(loss configv1.Loss) bool { return loss == configv1.LossNetworkPolicy || p.OnACI() }
 
 // StartWithin returns how long a pod in the burst pool may take to start; 0 means no limit.

@@ -250,7 +250,8 @@ type Burst struct {
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	// Allow lists the protections that pods may lose in the pool with `tenants`: `NetworkPolicy` (the NetworkPolicies that
-	// select the pod) and `SecurityContext` (the settings that restricted Pod Security requires).
+	// select the pod), `SecurityContext` (the settings that restricted Pod Security requires) and `Sandbox` (that of the
+	// RuntimeClass).
 	Allow []Loss `json:"allow,omitempty"`
 
 	// Platform is the service that runs the pods. It determines which pods cannot burst. `Other` is any other virtual
@@ -319,6 +320,8 @@ const (
 	LossNetworkPolicy Loss = "NetworkPolicy"
 	// LossSecurityContext is the loss of the settings that restricted Pod Security requires.
 	LossSecurityContext Loss = "SecurityContext"
+	// LossSandbox is the loss of the sandbox of the pod's RuntimeClass.
+	LossSandbox Loss = "Sandbox"
 )
 
 // BurstLimits are the budget of a burst pool, or of a namespace in a burst pool. A field that is not set limits

@@ -202,7 +202,7 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; to allow all namespaces, remove it")...)
 	}
 	for i, loss := range burst.Allow {
-		errs = oneOf(errs, p.Child("allow").Index(i), loss, LossNetworkPolicy, LossSecurityContext)
+		errs = oneOf(errs, p.Child("allow").Index(i), loss, LossNetworkPolicy, LossSecurityContext, LossSandbox)
 	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
 	errs = oneOf(errs, p.Child("whileGrowing"), cmp.Or(burst.WhileGrowing, Hold), Hold, Overflow)
