@@ -92,6 +92,9 @@ func (l *linter) readNodes(ctx context.Context, c *cluster) {
 		byPool, _ := l.Pools.Group(all)
 		for i := range byPool {
 			l.View.Pools[i].Nodes = len(byPool[i])
+			for _, node := range byPool[i] {
+				l.View.Pools[i].NodeTemplates = append(l.View.Pools[i].NodeTemplates, nodegroups.NodeTemplate{Taints: nodegroups.LastingTaints(node.Spec.Taints)})
+			}
 		}
 		l.Overlaps = l.Pools.Overlaps(all)
 	}

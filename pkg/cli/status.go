@@ -165,6 +165,9 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 		}
 	}
 	item.Limits = p.pools.At(i).Burst.Limits.List()
+	if taint := v.Capacity.Pools[i].Untolerated(p.pools.At(i).Tolerations()); taint != nil {
+		item.Taint = taint.ToString()
+	}
 	switch {
 	case item.Nodes.Total == 0 || item.Nodes.Ready != nil && *item.Nodes.Ready == 0:
 		item.State, item.Reason = stateDown, gate.ReasonNotAvailable

@@ -147,6 +147,9 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 	case p.State == string(breaker.HalfOpen):
 		s = p.Reason.Detail + ", being tested"
 	}
+	if p.Taint != "" {
+		s += "; its nodes take only pods that tolerate the taint " + p.Taint
+	}
 	return s
 }
 

@@ -70,6 +70,8 @@ type PoolStatus struct {
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 	// Limits is the budget of a burst pool.
 	Limits corev1.ResourceList `json:"limits,omitempty"`
+	// Taint is a taint of a burst pool's nodes that the pool does not tolerate. Only pods that tolerate it can run there.
+	Taint string `json:"taint,omitempty"`
 	// Source is the source of a regular pool's state: ClusterAutoscaler, Karpenter, Static or Fixed.
 	Source string        `json:"source,omitempty"`
 	Groups []GroupStatus `json:"groups,omitempty"`

@@ -135,6 +135,21 @@ func (w *world) hold(name string, annotations map[string]string, since time.Time
 	w.Hold(klog.Background(), p, &d, nil, false)
 }
 
+// TestUntoleratedTaint: the taint of a virtual node is a problem while a pod waits that may burst and does not tolerate it.
+func TestUntoleratedTaint(t *testing.T) {
+	node := burstNode("virtual")
+	node.Spec.Taints = []v1.Taint{{Key: "team", Effect: v1.TaintEffectNoSchedule}}
+	w := newWorld(t, node)
+	w.run()
+	w.Lead()
+	w.hold("never", map[string]string{pool.BurstAnnotation: pool.BurstNever}, w.clock.Now())
+	w.setStatus(3, 3)
+	w.are(map[string]float64{"held_pods{OptedOut}": 1, "gate_open{aci}": 1, "problem{UntoleratedTaint}": -1})
+	w.hold("waits", nil, w.clock.Now())
+	w.setStatus(1, 1)
+	w.are(map[string]float64{"problem{UntoleratedTaint}": 1})
+}
+
 // TestGaugesOfNamespaces: the first 200 namespaces in a burst pool have series of their own, until their pods are gone.
 func TestGaugesOfNamespaces(t *testing.T) {
 	w := newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, burstNode("virtual"))

@@ -174,7 +174,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.loop.problems.Look(g.sources, g.override, g.declines, view, byPool, g.returns.Load().problem, now)
+	g.loop.problems.Look(g.sources, g.override, g.declines, g.held.Any, view, byPool, g.returns.Load().problem, now)
 }
 
 // reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget

@@ -124,7 +124,7 @@ func isEnded(pod *v1.Pod) bool {
 
 // lookFor makes the loop sync again if matters returns true for at least one held pod.
 func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
-	if g.held.Any(matters) {
+	if g.held.Any(func(pod *v1.Pod, _ string) bool { return matters(pod) }) {
 		poke(g.changed)
 	}
 }

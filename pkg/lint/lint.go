@@ -132,6 +132,16 @@ func (f *Facts) checkPool(i int, add adder) {
 		if limits := p.Limits(); limits == (pool.Limits{}) {
 			add("NoBudget", Warning, object, "docs/costs.md#how-much-at-most", "set burst.limits", "it has no limits, so any number of pods may burst")
 		}
+		given := p.Tolerations()
+		isOurs := func(w Workload) bool { return w.Ours && w.CannotBurst == "" }
+		isKeptOff := func(w Workload) bool {
+			return isOurs(w) && state.Untolerated(append(given, w.Template.Spec.Tolerations...)) != nil
+		}
+		// If each workload tolerates the taint, they are meant to.
+		if taint := state.Untolerated(given); taint != nil && (slices.ContainsFunc(f.Workloads, isKeptOff) || !slices.ContainsFunc(f.Workloads, isOurs)) {
+			add("UntoleratedTaint", Warning, object, "docs/configuration.md", "tolerate it in burst.tolerations or, if its effect is NoExecute, in the pods",
+				"its nodes take only pods that tolerate the taint %s, which the pool does not", taint.ToString())
+		}
 		return
 	}
 	for _, g := range state.Groups {

@@ -125,6 +125,12 @@ func TestCheck(t *testing.T) {
 		{name: "a node in two pools", source: autoscaler, facts: func(f *Facts) {
 			f.Overlaps = []pool.Overlap{{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "vm"}}, Pools: "user, system"}}
 		}, want: "InSeveralPools Warning node vm", says: "of the pools user, system; it belongs to the first"},
+		{name: "a taint of virtual nodes that nobody tolerates", source: autoscaler, facts: tainted(nil), want: "UntoleratedTaint Warning pool aci", says: "the taint team=a:NoSchedule"},
+		{name: "a taint that one of two workloads tolerates", source: autoscaler, facts: tainted(tolerates("team")), want: "UntoleratedTaint Warning pool aci", says: "the taint team=a:NoSchedule"},
+		{name: "a taint that each workload that may burst tolerates", source: autoscaler, facts: func(f *Facts) {
+			tainted(tolerates("team"))(f)
+			f.Workloads = f.Workloads[:1]
+		}},
 		{name: "a denied taint", source: autoscaler, facts: func(f *Facts) { f.GateTaintDenied = "a policy denies it" }, want: "GateTaintDenied Error nodes", says: "a policy denies it"},
 		{name: "before an installation, without a cluster", source: autoscaler, facts: func(f *Facts) { f.View = nil }},
 
@@ -269,6 +275,17 @@ func workload(change func(*Workload)) Workload {
 		change(&w)
 	}
 	return w
+}
+
+// tainted returns a function that gives the virtual nodes a taint. If there are tolerations, it adds a workload
+// with them and one without.
+func tainted(tolerations []corev1.Toleration) func(*Facts) {
+	return func(f *Facts) {
+		f.View.Pools[2].NodeTemplates = []nodegroups.NodeTemplate{{Taints: []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}}}
+		if tolerations != nil {
+			f.Workloads = []Workload{workload(func(w *Workload) { w.Ours, w.Template.Spec.Tolerations = true, tolerations }), workload(func(w *Workload) { w.Ours = true })}
+		}
+	}
 }
 
 // with adds a workload to the facts.

@@ -3,6 +3,7 @@
 package nodegroups
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/denial"
@@ -270,6 +273,20 @@ func (p *Pool) MaxNodes() *int {
 		n += *most
 	}
 	return &n
+}
+
+// Untolerated returns a lasting taint of a burst pool's node if each node has one that the tolerations do not match. It
+// returns nil if one has none, or if no node is known.
+func (p *Pool) Untolerated(tolerations []corev1.Toleration) *corev1.Taint {
+	var first *corev1.Taint
+	for i := range p.NodeTemplates {
+		taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), p.NodeTemplates[i].Taints, tolerations, nil, true)
+		if !untolerated {
+			return nil
+		}
+		first = cmp.Or(first, &taint)
+	}
+	return first
 }
 
 // NewNodes describes nodes that a group may get.

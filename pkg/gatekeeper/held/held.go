@@ -221,10 +221,10 @@ func (h *Pods) UnknownToAPI() (known, ignored map[types.UID]time.Time) {
 	return h.Room.UnknownToAPI(func(uid types.UID) bool { return h.pods[uid] != nil })
 }
 
-// Any reports whether matters returns true for at least one held pod.
-func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
+// Any reports whether matters returns true for at least one held pod and the code of its reason.
+func (h *Pods) Any(matters func(pod *v1.Pod, code string) bool) bool {
 	found := false
-	h.each(func(_ types.UID, entry *heldPod) { found = found || matters(entry.pod) })
+	h.each(func(_ types.UID, entry *heldPod) { found = found || matters(entry.pod, entry.reason.code) })
 	return found
 }
 

@@ -53,8 +53,9 @@ func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Pr
 	return &Problems{recorder: recorder, pools: pools, gated: gated, withoutGateTaint: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// Look replaces the current problems with those that exist at the time now. returning is the problem of Return, or "".
-func (ps *Problems) Look(from *sources.Sources, override *sources.Override, declines *gate.Declines, view *nodegroups.View, byPool [][]*v1.Node, returning string, now time.Time) {
+// Look replaces the current problems with those that exist at the time now. anyHeld is that
+// of the held pods (held.Pods.Any). returning is the problem of Return, or "".
+func (ps *Problems) Look(from *sources.Sources, override *sources.Override, declines *gate.Declines, anyHeld func(func(*v1.Pod, string) bool) bool, view *nodegroups.View, byPool [][]*v1.Node, returning string, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -93,6 +94,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 	ps.findDenied(view)
 	ps.findOverlaps(byPool)
 	ps.findVirtual(byPool)
+	ps.findUntolerated(anyHeld, view)
 	ps.findTemplates(view)
 	ps.findNotServing(declines, view, now)
 	ps.findSharedNodes(from)
@@ -205,6 +207,19 @@ func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 		if found := slices.IndexFunc(byPool[i], ps.pools.LacksLabel); found >= 0 {
 			name := ps.pools.At(i).Name
 			ps.problemf("VirtualNodeLabelMissing", name, byPool[i][found], "pool %s: the virtual-kubelet node %s lacks the label type=virtual-kubelet. The scheduler places no more pods on the node. Set the label, and find out who removed it", name, byPool[i][found].Name)
+		}
+	}
+}
+
+// findUntolerated finds burst pools whose nodes have taints that neither the pool nor a waiting pod tolerates.
+func (ps *Problems) findUntolerated(anyHeld func(func(*v1.Pod, string) bool) bool, view *nodegroups.View) {
+	for i, p := range ps.pools.Burst() {
+		taint := view.Pools[i].Untolerated(p.Tolerations())
+		if taint != nil && anyHeld(func(pod *v1.Pod, code string) bool {
+			return gate.Lookup(code).Kind != gate.Lasting && view.Pools[i].Untolerated(append(p.Tolerations(), pod.Spec.Tolerations...)) != nil
+		}) {
+			ps.problemf("UntoleratedTaint", p.Name, nil, "pool %s: pods wait that none of its nodes takes: the nodes have the taint %s, which neither these pods nor the pool tolerate. "+
+				"If pods may run there, tolerate the taint in the pool's field burst.tolerations or, if its effect is NoExecute, in the pods", p.Name, taint.ToString())
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package publishing
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -139,6 +142,45 @@ func TestVirtualNodes(t *testing.T) {
 		}
 		if got != tc.want || len(ps.current) > 1 {
 			t.Errorf("%v: %v, want %q", tc.labels, ps.current, tc.want)
+		}
+	}
+}
+
+// TestUntoleratedTaint: a taint of all nodes of a burst pool is a problem if neither the pool nor a waiting pod tolerates it.
+func TestUntoleratedTaint(t *testing.T) {
+	tolerates := func(keys ...string) (list []v1.Toleration) {
+		for _, key := range keys {
+			list = append(list, v1.Toleration{Key: key, Operator: v1.TolerationOpExists})
+		}
+		return list
+	}
+	taint := v1.Taint{Key: "team", Value: "a", Effect: v1.TaintEffectNoSchedule}
+	tainted, free := nodegroups.NodeTemplate{Taints: []v1.Taint{taint}}, nodegroups.NodeTemplate{}
+	for _, tc := range []struct {
+		name    string
+		nodes   []nodegroups.NodeTemplate
+		pool    []v1.Toleration
+		waiting [][]v1.Toleration
+		found   bool
+	}{
+		{"nobody tolerates it", []nodegroups.NodeTemplate{tainted, tainted}, nil, [][]v1.Toleration{nil}, true},
+		{"one of two pods tolerates it", []nodegroups.NodeTemplate{tainted}, tolerates("other"), [][]v1.Toleration{tolerates("team"), nil}, true},
+		{"the pods tolerate it", []nodegroups.NodeTemplate{tainted}, nil, [][]v1.Toleration{tolerates("team")}, false},
+		{"the pool tolerates it", []nodegroups.NodeTemplate{tainted}, tolerates("team"), [][]v1.Toleration{nil}, false},
+		{"no pod waits", []nodegroups.NodeTemplate{tainted}, nil, nil, false},
+		{"a node without it", []nodegroups.NodeTemplate{tainted, free}, nil, [][]v1.Toleration{nil}, false},
+		{"no node", nil, nil, [][]v1.Toleration{nil}, false},
+	} {
+		pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Tolerations: tc.pool}}}}))(t)
+		ps := NewProblems(events.NewFakeRecorder(1), pools, true)
+		ps.findUntolerated(func(matters func(*v1.Pod, string) bool) bool {
+			return slices.ContainsFunc(tc.waiting, func(own []v1.Toleration) bool {
+				return matters(&v1.Pod{Spec: v1.PodSpec{Tolerations: own}}, gate.ReasonNoRoom.Code)
+			})
+		}, &nodegroups.View{Pools: []nodegroups.Pool{{NodeTemplates: tc.nodes}}})
+		messages, codes := ps.List()
+		if codes["UntoleratedTaint"] == 1 != tc.found || tc.found && !strings.Contains(messages[0], "pool aci: pods wait that none of its nodes takes: the nodes have the taint team=a:NoSchedule,") {
+			t.Errorf("%s: %q", tc.name, messages)
 		}
 	}
 }
