@@ -211,7 +211,7 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 // addWorkloads adds the workloads, with what was read of their namespaces and ServiceAccounts.
 func (l *linter) addWorkloads(found []*workload) {
 	for _, from := range found {
-		w := lint.Workload{Kind: from.reference.Kind, Namespace: from.reference.Namespace, Name: from.reference.Name, Template: *from.template}
+		w := lint.Workload{Kind: from.reference.Kind, Namespace: from.reference.Namespace, Name: from.reference.Name, Template: *from.template, Finishes: from.finishes}
 		namespace := l.namespaces[w.Namespace]
 		asked := cmp.Or(w.Template.Spec.SchedulerName, corev1.DefaultSchedulerName)
 		w.ByNamespace = namespace != nil && namespace.Labels[lint.SchedulerLabel] == l.Scheduler && asked == corev1.DefaultSchedulerName && w.Kind != "DaemonSet" && l.Scheduler != ""

@@ -162,7 +162,7 @@ func selected(object runtime.Object, r *http.Request) bool {
 	set := fields.Set{"metadata.name": m.GetName()}
 	switch x := object.(type) {
 	case *corev1.Pod:
-		set["spec.schedulerName"] = x.Spec.SchedulerName
+		set["spec.schedulerName"], set["spec.nodeName"], set["status.phase"] = x.Spec.SchedulerName, x.Spec.NodeName, string(x.Status.Phase)
 	case *corev1.Event:
 		set["involvedObject.kind"], set["involvedObject.uid"] = x.InvolvedObject.Kind, string(x.InvolvedObject.UID)
 	}

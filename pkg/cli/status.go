@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
@@ -43,6 +44,7 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 	}
 	now := c.now()
 	list := p.list(now)
+	c.countFinished(ctx, p, list)
 	if all := list.Items; len(pools) > 0 {
 		list.Items = nil
 		for _, name := range pools {
@@ -81,6 +83,20 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 		l.Notes = append(l.Notes, "with mode: Observe, the gate holds no pod, even if the state of a burst pool is Closed")
 	}
 	return l
+}
+
+// countFinished sets Finished of burst pools, as far as the user may list nodes and pods.
+func (c *cluster) countFinished(ctx context.Context, p *publishedState, l *PoolStatusList) {
+	for i, burst := range p.pools.Burst() {
+		nodes := &corev1.NodeList{}
+		_ = c.list(ctx, nodes, "", metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(burst.NodeSelector), ResourceVersion: "0"})
+		for k := range nodes.Items {
+			finished := fmt.Sprintf("spec.nodeName=%s,status.phase!=%s,status.phase!=%s", nodes.Items[k].Name, corev1.PodPending, corev1.PodRunning)
+			pods := &corev1.PodList{}
+			_ = c.list(ctx, pods, "", metav1.ListOptions{FieldSelector: finished, ResourceVersion: "0"})
+			l.Items[i].Finished += len(pods.Items)
+		}
+	}
 }
 
 // closedFor says for which pods the burst pool with index i is closed, which namespaces have spent their budgets, and how

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -91,6 +92,11 @@ var worlds = map[string]func(t *testing.T) *world{
 		}
 		return w
 	},
+	"tainted": func(t *testing.T) *world { // the virtual node has a taint that the pool does not tolerate
+		w := full(t)
+		w.nodes[0].Spec.Taints = append(w.nodes[0].Spec.Taints, corev1.Taint{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule})
+		return w.evaluate(0)
+	},
 	"empty": func(t *testing.T) *world { // the first pool fails to grow, the second has no node yet, and the virtual node is gone
 		w := newWorld(t).vms(1, 0)
 		w.nodes = w.nodes[1:]
@@ -103,6 +109,12 @@ func TestStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := make(t)
 			s := newServer(t, w.published(5*time.Second))
+			if name == "tainted" { // of three pods there, two have ended
+				s.put(w.nodes[0])
+				for name, phase := range map[string]corev1.PodPhase{"a": corev1.PodSucceeded, "b": corev1.PodFailed, "c": corev1.PodRunning} {
+					s.put(pod(name, 0, on(0, w.nodes[0].Name, "aci", "0"), func(p *corev1.Pod) { p.Status.Phase = phase }))
+				}
+			}
 			got := s.run()
 			if name == "growing" {
 				got += "\n" + s.run("-o", "wide") + "\n" + s.run("status", "aci", "user") + "\n" + s.run("status", "gpu") + "\n" + s.run("-o", "name")

@@ -97,6 +97,9 @@ func podsText(p *PoolStatus) string {
 	if limit, ok := p.Limits[corev1.ResourcePods]; ok {
 		s += fmt.Sprintf(" of %d", limit.Value())
 	}
+	if p.Finished > 0 {
+		s += fmt.Sprintf(", %d finished", p.Finished)
+	}
 	return s
 }
 

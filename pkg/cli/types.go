@@ -72,6 +72,8 @@ type PoolStatus struct {
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 	// Taint is a taint of a burst pool's nodes that the pool does not tolerate. Only pods that tolerate it can run there.
 	Taint string `json:"taint,omitempty"`
+	// Finished is the number of pods on a burst pool's nodes that have ended and were not deleted.
+	Finished int `json:"finished,omitempty"`
 	// Source is the source of a regular pool's state: ClusterAutoscaler, Karpenter, Static or Fixed.
 	Source string        `json:"source,omitempty"`
 	Groups []GroupStatus `json:"groups,omitempty"`

@@ -67,6 +67,7 @@ type workload struct {
 	template  *corev1.PodTemplateSpec
 	selector  *metav1.LabelSelector          // nil for a pod and for a CronJob
 	claims    []corev1.PersistentVolumeClaim // the volumeClaimTemplates of a StatefulSet
+	finishes  bool                           // the pods end, and no time is set after which they are deleted
 	pods      []corev1.Pod
 	nodes     map[string]*corev1.Node // by name; see nodesOf
 }
@@ -86,9 +87,9 @@ func newWorkload(object runtime.Object, namespace string) *workload {
 	case *appsv1.DaemonSet:
 		w.template, w.selector = &x.Spec.Template, x.Spec.Selector
 	case *batchv1.Job:
-		w.template, w.selector = &x.Spec.Template, x.Spec.Selector
+		w.template, w.selector, w.finishes = &x.Spec.Template, x.Spec.Selector, x.Spec.TTLSecondsAfterFinished == nil
 	case *batchv1.CronJob:
-		w.template = &x.Spec.JobTemplate.Spec.Template
+		w.template, w.finishes = &x.Spec.JobTemplate.Spec.Template, x.Spec.JobTemplate.Spec.TTLSecondsAfterFinished == nil
 	default:
 		return nil
 	}

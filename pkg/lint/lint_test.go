@@ -189,6 +189,11 @@ func TestCheck(t *testing.T) {
 			want: "RunsDifferently Info Deployment shop/web", says: "in pool aci, its 3 pod(s) run without the NetworkPolicy deny"},
 		{name: "a long time to end", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Template.Spec.TerminationGracePeriodSeconds = true, ptr.To(int64(300)) }),
 			want: "RunsDifferently Info Deployment shop/web", says: "in pool aci, its pods run without the whole of its terminationGracePeriodSeconds"},
+		{name: "pods that stay when they have ended", source: autoscaler, facts: with(func(w *Workload) { w.Kind, w.Ours, w.Finishes = "Job", true, true }), want: "FinishedPodsStay Info Job shop/web", says: "in pool aci"},
+		{name: "pods that stay elsewhere", source: autoscaler, args: func(a *args) { a.Pools[2].Burst.Platform = configv1.PlatformOther }, facts: func(f *Facts) {
+			with(func(w *Workload) { w.Kind, w.Ours, w.Finishes = "Job", true, true })(f)
+			f.Quota = nil
+		}},
 		{name: "a private image", source: autoscaler, facts: with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" }), want: "NoPullSecret Warning Deployment shop/web", says: "shop.azurecr.io/web:1"},
 		{name: "a private image on virtual nodes v2", source: autoscaler, facts: func(f *Facts) {
 			with(func(w *Workload) { w.Ours, w.Unauthorized = true, "shop.azurecr.io/web:1" })(f)

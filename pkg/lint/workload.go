@@ -40,6 +40,8 @@ type Workload struct {
 	Lost gate.Lost
 	// Unauthorized is an image of Azure Container Registry that the pods have no pull secret for; empty if there is none.
 	Unauthorized string
+	// Finishes is set if the pods end, and nothing deletes them soon afterwards.
+	Finishes bool
 	// Buffer is the name of a CapacityBuffer that names the workload by scalableRef; empty if there is none.
 	Buffer string
 }
@@ -120,6 +122,10 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 		if p.OnACI() && p.Burst.Tolerations == nil && f.Args.Mode != configv1.ModeObserve && !corev1helpers.TolerationsTolerateTaint(klog.Background(), w.Template.Spec.Tolerations, &corev1.Taint{Key: configv1.ProviderTaintKey, Value: "azure", Effect: corev1.TaintEffectNoSchedule}, true) {
 			add("BeginsToBurst", Info, w.String(), "CHANGELOG.md", "to keep them on VMs, set burst.tolerations: [] in pool "+p.Name,
 				"in pool %s, its pods burst from this version on: the pool has no tolerations, and %s is then tolerated for them", p.Name, configv1.ProviderTaintKey)
+		}
+		if p.OnACI() && w.Finishes {
+			add("FinishedPodsStay", Info, w.String(), "docs/aci.md#jobs", "set ttlSecondsAfterFinished, such as 300, in the Job",
+				"in pool %s, its finished pods may keep their container groups, which count towards Azure's quota, until the Job is deleted", p.Name)
 		}
 		if p.OnACI() && w.Unauthorized != "" && !f.IsV2(i) { // virtual nodes v2 may pull by a managed identity
 			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",
