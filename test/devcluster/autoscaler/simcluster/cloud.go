@@ -171,7 +171,7 @@ func (c *Cluster) replacePods(node string) bool {
 		delete(c.pods, pod.Name)
 		again := pod.DeepCopy()
 		c.serial++
-		again.Name, again.UID, again.Spec.NodeName, again.Status = fmt.Sprintf("%s.%d", pod.Name, c.serial), "", "", corev1.PodStatus{}
+		again.Name, again.UID, again.Spec.NodeName, again.Status = fmt.Sprintf("%s-%d", pod.Name, c.serial), "", "", corev1.PodStatus{}
 		c.AddPod(again)
 	}
 	return found
