@@ -258,8 +258,6 @@ func prioritiesOf(cm *corev1.ConfigMap) (func(name string) (int, bool), error) {
 		who := "the autoscaler"
 		if later == nil {
 			who = "an autoscaler before 1.35"
-		} else if earlier == nil {
-			who = "an autoscaler from 1.35 on"
 		}
 		return nil, fmt.Errorf("%s cannot read it: keys must be numbers without quotes, and each needs a list of patterns: %w", who, oneLine(err))
 	}

@@ -48,7 +48,7 @@ data:
 		{"the highest of several counts", "30: [system]\n20: [user]\n10: [.*]", userLower + "priority 30"},
 		{"no list", "20: user", "the autoscaler cannot read it: keys must be numbers without quotes, and each needs a list of patterns"},
 		{"keys in quotes", "\"2\": [user]\n\"1\": [system]", "an autoscaler before 1.35 cannot read it: keys must be numbers without quotes"},
-		{"fractions", "2.5: [user]\n1.5: [system]", "an autoscaler from 1.35 on cannot read it"},
+		{"fractions", "2.5: [user]\n1.5: [system]", "the autoscaler cannot read it"},
 		{"no pattern", `20: ["*"]`, "of priority 20 is wrong: error parsing regexp: missing argument to repetition operator"},
 		{"nothing", "", "it has no key priorities, or an empty one"},
 		{"a comment only", "# 20: [user]", "has no priority"},

@@ -81,8 +81,8 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 
 // workloadOf converts the object to a workload. If the object is neither a pod nor a workload, workloadOf returns nil.
 func workloadOf(object *unstructured.Unstructured, namespace string) (*workload, error) {
-	if err := karpenter.CheckVersion(object.GetAPIVersion()); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
+	if needed := karpenter.Resource.GroupVersion(); object.GroupVersionKind().Group == needed.Group && object.GetAPIVersion() != needed.String() {
+		return nil, fmt.Errorf("%s %s is of %s, and %s is needed: upgrade Karpenter to 1.0 or later", object.GetKind(), object.GetName(), object.GetAPIVersion(), needed)
 	}
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {

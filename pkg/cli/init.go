@@ -191,7 +191,7 @@ func (i *initial) burst(virtual []corev1.Node) {
 func (i *initial) graces() {
 	args := &configv1.PoolPriorityArgs{}
 	configv1.SetDefaults_PoolPriorityArgs(args)
-	if set, _ := i.aks.AutoScalerProfile.Mismatches(&args.Capacity); len(set) > 0 {
+	if set := i.aks.AutoScalerProfile.TooShort(&args.Capacity); len(set) > 0 {
 		i.line("      capacity: {%s} # as in the cluster's autoscaler profile", strings.Join(set, ", "))
 	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/lint"
 	"poolpriority.dev/scheduler/pkg/version"
 )
+
+var errNotInFile = errors.New("the file of --aks does not have it")
 
 // lintOptions are the flags of lint.
 type lintOptions struct {
@@ -79,10 +80,11 @@ func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 		}
 		read++
 	}
-	if l.AKS != nil {
-		for _, what := range l.AKS.NotKnown() {
-			l.skip(what, errors.New("the file of --aks does not have it"))
-		}
+	if l.AKS != nil && l.AKS.CurrentKubernetesVersion == "" {
+		l.skip("the version of Kubernetes", errNotInFile)
+	}
+	if l.AKS != nil && l.AKS.AutoScalerProfile.Expander == "" {
+		l.skip("the settings of the cluster autoscaler", errNotInFile)
 	}
 	switch {
 	case flags.local && read == 0:
@@ -126,9 +128,6 @@ func (o *options) parseFile(flag, name string, parse func([]byte) error) (err er
 	}
 	if err == nil { // PowerShell may write UTF-16, or a byte-order mark
 		data, _, err = transform.Bytes(unicode.BOMOverride(transform.Nop), data)
-	}
-	if err == nil && len(bytes.TrimSpace(data)) == 0 {
-		err = errors.New("it is empty")
 	}
 	if err == nil {
 		err = parse(data)

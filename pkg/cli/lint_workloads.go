@@ -152,7 +152,6 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 			l.skip("workloads", err)
 			return
 		}
-		l.Times = f.times()
 	}
 	if err := l.readProtections(ctx, c); err != nil {
 		l.skip("the labels and NetworkPolicies of namespaces", err)
@@ -330,21 +329,6 @@ func (f *finder) read(ctx context.Context, c *cluster) error {
 			at = f.add(w)
 		}
 		f.found[at].pods = append(f.found[at].pods, *pod)
-	}
-	return nil
-}
-
-// times returns the times of the cluster autoscaler among the pods; nil if there is none.
-func (f *finder) times() *lint.Times {
-	for _, w := range f.found {
-		for i := range w.pods {
-			for _, c := range w.pods[i].Spec.Containers {
-				flags := slices.Concat(c.Command, c.Args)
-				if slices.ContainsFunc(append(flags, c.Image), func(s string) bool { return strings.Contains(s, "/cluster-autoscaler") }) {
-					return lint.TimesOf(flags)
-				}
-			}
-		}
 	}
 	return nil
 }

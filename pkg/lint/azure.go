@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -22,9 +21,8 @@ import (
 // are in `properties`. Source: learn.microsoft.com/rest/api/aks/managed-clusters/get.
 type AKS struct {
 	CurrentKubernetesVersion string `json:"currentKubernetesVersion"`
-	// KubernetesVersion is the version that was asked for. An older az prints only this one.
-	KubernetesVersion string `json:"kubernetesVersion"`
-	SKU               struct {
+	KubernetesVersion        string `json:"kubernetesVersion"` // the version that was asked for
+	SKU                      struct {
 		Name string `json:"name"`
 	} `json:"sku"`
 	NetworkProfile struct {
@@ -48,16 +46,15 @@ type AKS struct {
 		Expander string `json:"expander"`
 		Times
 	} `json:"autoScalerProfile"`
-	AgentPoolProfiles []AgentPool `json:"agentPoolProfiles"`
+	AgentPoolProfiles []struct {
+		Name              string `json:"name"`
+		Mode              string `json:"mode"`
+		EnableAutoScaling bool   `json:"enableAutoScaling"`
+		ScaleDownMode     string `json:"scaleDownMode"`
+	} `json:"agentPoolProfiles"`
 }
 
-// AgentPool is a node pool of AKS.
-type AgentPool struct {
-	Name              string `json:"name"`
-	Mode              string `json:"mode"`
-	EnableAutoScaling bool   `json:"enableAutoScaling"`
-	ScaleDownMode     string `json:"scaleDownMode"`
-}
+const remedyAKS = "write the file with az aks show --output json"
 
 // ParseAKS parses the output of `az aks show --output json`. It returns an error if the text describes no AKS cluster.
 func ParseAKS(data []byte) (*AKS, error) {
@@ -65,35 +62,15 @@ func ParseAKS(data []byte) (*AKS, error) {
 	nested := struct {
 		Properties *AKS `json:"properties"`
 	}{a}
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
-		return nil, errors.New("it is a list, like the output of az aks list: " + remedyAKS)
-	}
-	if err := json.Unmarshal(data, a); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, remedyAKS)
-	}
-	if err := json.Unmarshal(data, &nested); err != nil {
-		return nil, err
+	if err := cmp.Or(json.Unmarshal(data, a), json.Unmarshal(data, &nested)); err != nil {
+		return nil, fmt.Errorf("it does not describe one cluster as JSON (%w): %s", err, remedyAKS)
 	}
 	if a.NetworkProfile.NetworkPlugin == "" || len(a.AgentPoolProfiles) == 0 && !a.isAutomatic() {
 		return nil, errors.New("it has no agentPoolProfiles or no networkProfile: " + remedyAKS)
 	}
+	a.CurrentKubernetesVersion = cmp.Or(a.CurrentKubernetesVersion, a.KubernetesVersion) // an older az prints only the second
 	return a, nil
 }
-
-const remedyAKS = "write the file with az aks show --output json"
-
-// NotKnown returns what Check cannot judge, because the file does not have it.
-func (a *AKS) NotKnown() (what []string) {
-	if a.version() == "" {
-		what = append(what, "the version of Kubernetes")
-	}
-	if a.AutoScalerProfile.Expander == "" && !a.autoProvisions() {
-		what = append(what, "the settings of the cluster autoscaler")
-	}
-	return what
-}
-
-func (a *AKS) version() string { return cmp.Or(a.CurrentKubernetesVersion, a.KubernetesVersion) }
 
 func (a *AKS) isAutomatic() bool {
 	return strings.EqualFold(a.SKU.Name, "Automatic") || a.HostedSystemProfile.Enabled
@@ -154,8 +131,8 @@ func (a *AKS) VirtualNodes() (v1, v2 VirtualNode) {
 
 func (f *Facts) checkAKS(add adder) {
 	a := f.AKS
-	if parts := strings.Split(a.version(), "."); len(parts) > 1 {
-		if err := version.Supported(&apimachineryversion.Info{Major: parts[0], Minor: parts[1], GitVersion: a.version()}); err != nil {
+	if parts := strings.Split(a.CurrentKubernetesVersion, "."); len(parts) > 1 {
+		if err := version.Supported(&apimachineryversion.Info{Major: parts[0], Minor: parts[1], GitVersion: a.CurrentKubernetesVersion}); err != nil {
 			add("VersionUnsupported", Error, "AKS cluster", "docs/versions.md", "upgrade the cluster", "%v", err)
 		}
 	}
@@ -168,9 +145,15 @@ func (f *Facts) checkAKS(add adder) {
 	}
 	scaled, byAutoscaler := 0, 0
 	for i := range a.AgentPoolProfiles {
-		if a.AgentPoolProfiles[i].EnableAutoScaling {
+		agents := &a.AgentPoolProfiles[i]
+		if agents.EnableAutoScaling {
 			scaled++
-			f.checkDeallocate(&a.AgentPoolProfiles[i], add)
+		}
+		labels := map[string]string{"kubernetes.azure.com/mode": strings.ToLower(agents.Mode), "kubernetes.azure.com/agentpool": agents.Name, "agentpool": agents.Name}
+		at := f.Pools.Of(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+		if agents.EnableAutoScaling && strings.EqualFold(agents.ScaleDownMode, "Deallocate") && at != pool.None && f.Pools.At(at).ClusterAutoscaler != nil && f.Pools.At(at).Graces.Provision > 5*time.Minute && f.Pools.HasBurst() {
+			add("OddSetting", Warning, "pool "+f.Pools.At(at).Name, "docs/limits.md", "set capacity: {provisionGrace: 5m} in this pool, or more if its VMs take longer to start",
+				"the agent pool %s has scaleDownMode Deallocate, where the autoscaler is reported not to back off when VMs do not start (Azure/AKS#5589)", agents.Name)
 		}
 	}
 	for i := range f.Pools.Regular() {
@@ -187,26 +170,6 @@ func (f *Facts) checkAKS(add adder) {
 		add("ExpanderNotPriority", Warning, "AKS cluster", "docs/install.md#which-pool-grows-first", "az aks update --resource-group RG --name CLUSTER --cluster-autoscaler-profile expander=priority",
 			"its autoscaler chooses the pool that grows by the expander %q", expander)
 	}
-}
-
-// bootTime is how long a stopped VM may take to start.
-const bootTime = 5 * time.Minute
-
-// checkDeallocate checks provisionGrace of the pool that has the agent pool's nodes, if the agent pool stops VMs instead
-// of deleting them.
-func (f *Facts) checkDeallocate(a *AgentPool, add adder) {
-	if !strings.EqualFold(a.ScaleDownMode, "Deallocate") {
-		return
-	}
-	if f.Pools.Len() > 0 {
-		labels := map[string]string{"kubernetes.azure.com/mode": strings.ToLower(a.Mode), "kubernetes.azure.com/agentpool": a.Name, "agentpool": a.Name}
-		i := f.Pools.Of(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
-		if i == pool.None || f.Pools.At(i).ClusterAutoscaler == nil || f.Pools.At(i).Graces.Provision <= bootTime || !f.Pools.HasBurst() {
-			return
-		}
-	}
-	add("OddSetting", Warning, "agent pool "+a.Name, "docs/limits.md", "set capacity: {provisionGrace: 5m} in its pool, or more if its VMs take longer to start",
-		"its scaleDownMode is Deallocate, where the autoscaler is reported not to back off when VMs do not start (Azure/AKS#5589)")
 }
 
 // Quota is a subscription's quota of Container Instances in a region. A number is -1 if it is unknown.

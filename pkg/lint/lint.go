@@ -55,8 +55,6 @@ type Facts struct {
 	Unlimited []string
 	AKS       *AKS
 	Quota     *Quota
-	// Times are those of a cluster autoscaler whose pod was found. AKS runs its own where nobody sees the pod.
-	Times *Times
 
 	// Scheduler is the schedulerName of this scheduler's pods. Args are its arguments, with defaults, or nil.
 	Scheduler string

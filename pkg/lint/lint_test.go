@@ -76,31 +76,32 @@ func TestCheck(t *testing.T) {
 		}},
 		{name: "old API server", source: static, facts: func(f *Facts) { f.Server = errors.New("too old") }, want: "VersionUnsupported Error cluster", says: "too old"},
 		{name: "old AKS", source: static, facts: func(f *Facts) { f.AKS.CurrentKubernetesVersion = "1.34.9" }, want: "VersionUnsupported Error AKS cluster", says: "1.34.9"},
-		{name: "old AKS, printed by an old az", source: static, facts: func(f *Facts) {
-			f.AKS.CurrentKubernetesVersion, f.AKS.KubernetesVersion = "", "1.30"
-		}, want: "VersionUnsupported Error AKS cluster", says: "1.30"},
 		{name: "managed system node pools", source: static, facts: func(f *Facts) {
 			f.AKS.HostedSystemProfile.Enabled, f.AKS.AgentPoolProfiles = true, nil
 		}, want: "VirtualNodeImpossible Error AKS cluster, ManagedSystemPool Warning AKS cluster"},
 		{name: "other times than the defaults", source: autoscaler, facts: func(f *Facts) {
 			f.AKS.AutoScalerProfile.Times = Times{"1m", "20m", "50s"}
-		}, want: "OddSetting Warning capacity", says: "it ignores pods younger than 1m0s (newPodScaleUpDelay); it waits 20m0s for nodes (maxNodeProvisionTime); it may take nearly 3m20s"},
-		{name: "other times of an autoscaler that is not AKS's", source: autoscaler, facts: func(f *Facts) { f.Times = TimesOf([]string{"--scan-interval=2m"}) },
-			want: "OddSetting Warning capacity", says: "8m0s"},
+		}, want: "OddSetting Warning capacity", says: "it is too short"},
+		{name: "other times of an autoscaler that is not AKS's", source: autoscaler, facts: with(func(w *Workload) {
+			w.Template.Spec.Containers = []corev1.Container{{Image: "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1", Args: []string{"--scan-interval=2m"}}}
+		}), want: "OddSetting Warning capacity", says: "it is too short"},
 		{name: "other times without a cluster autoscaler", source: static, facts: func(f *Facts) { f.AKS.AutoScalerProfile.NewPodScaleUpDelay = "1m" }},
 		{name: "other times without a burst pool", source: autoscaler, args: func(a *args) { a.Pools = a.Pools[:2] }, facts: func(f *Facts) {
 			f.AKS.AutoScalerProfile.NewPodScaleUpDelay, f.BurstNodes, f.Quota = "1m", nil, nil
 		}},
-		{name: "VMs that are stopped", source: autoscaler, args: stops("user"), facts: deallocates, want: "OddSetting Warning agent pool user", says: "Azure/AKS#5589"},
+		{name: "VMs that are stopped", source: autoscaler, args: stops("user"), facts: deallocates, want: "OddSetting Warning pool user", says: "Azure/AKS#5589"},
 		{name: "VMs that are stopped, and a short time for them", source: autoscaler, args: func(a *args) {
 			stops("user")(a)
 			a.Pools[0].Capacity = &configv1.PoolCapacity{ProvisionGrace: &metav1.Duration{Duration: 5 * time.Minute}}
 		}, facts: deallocates},
 		{name: "VMs that are stopped, in no pool", source: autoscaler, args: stops("other"), facts: deallocates},
-		{name: "VMs that are stopped, configuration not known", source: autoscaler, facts: func(f *Facts) {
+		{name: "VMs that are stopped, without a burst pool", source: autoscaler, args: func(a *args) {
+			stops("user")(a)
+			a.Pools = a.Pools[:2]
+		}, facts: func(f *Facts) {
 			deallocates(f)
-			*f = Facts{AKS: f.AKS}
-		}, want: "OddSetting Warning agent pool user", says: "Deallocate"},
+			f.BurstNodes, f.Quota = nil, nil
+		}},
 		{name: "Overlay", source: static, facts: func(f *Facts) { f.AKS.NetworkProfile.NetworkPluginMode = "overlay" }, want: "VirtualNodeImpossible Error AKS cluster", says: "Azure CNI Overlay"},
 		{name: "an autoscaler that cannot be", source: autoscaler, args: func(a *args) { a.Pools[1].ClusterAutoscaler, a.Pools[1].Fixed = nil, &configv1.FixedSource{} },
 			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }, want: "WrongAutoscaler Error pool user", says: "excludes the cluster autoscaler"},
@@ -241,26 +242,22 @@ func stops(mode string) func(*configv1.PoolPriorityArgs) {
 
 func deallocates(f *Facts) { f.AKS.AgentPoolProfiles[1].ScaleDownMode = "Deallocate" }
 
-// TestMismatches: the values to set are those that fit the autoscaler's times. Shorter times fit, but for newPodDelay.
-func TestMismatches(t *testing.T) {
+// TestTooShort: the values to set are those that fit the autoscaler's times. Longer ones fit, too.
+func TestTooShort(t *testing.T) {
+	args := &configv1.PoolPriorityArgs{}
+	configv1.SetDefaults_PoolPriorityArgs(args)
 	for _, tc := range []struct {
-		name  string
-		flags string
-		limit time.Duration
+		times Times
 		want  string
 	}{
-		{"the defaults", "", time.Hour, ""},
-		{"slow in all", "./cluster-autoscaler --new-pod-scale-up-delay=3m --max-node-provision-time 30m -scan-interval=60s --v=4", time.Hour, "newPodDelay: 3m0s, provisionGrace: 30m0s, staleAfter: 4m0s"},
-		{"above holdLimit together", "--new-pod-scale-up-delay=10m --max-node-provision-time=1h", time.Hour, "newPodDelay: 10m0s, provisionGrace: 1h0m0s, holdLimit: 1h11m0s"},
-		{"no holdLimit", "--max-node-provision-time=2h", 0, "provisionGrace: 2h0m0s"},
-		{"fast", "--max-node-provision-time=10m --scan-interval=5s", time.Hour, ""},
-		{"slow loops", "--scan-interval=5m", time.Hour, "staleAfter: 20m0s"},
-		{"no times", "--scan-interval=often --max-node-provision-time", time.Hour, ""},
+		{Times{}, ""},
+		{Times{"0s", "15m", "10s"}, ""},
+		{Times{"3m", "30m", "60s"}, "newPodDelay: 3m0s, provisionGrace: 30m0s, staleAfter: 4m0s"},
+		{Times{"", "10m", "45s"}, ""},
+		{Times{"", "often", "46s"}, "staleAfter: 3m4s"},
 	} {
-		args := &configv1.PoolPriorityArgs{Capacity: configv1.Capacity{HoldLimit: &metav1.Duration{Duration: tc.limit}}}
-		configv1.SetDefaults_PoolPriorityArgs(args)
-		if set, why := TimesOf(strings.Fields(tc.flags)).Mismatches(&args.Capacity); strings.Join(set, ", ") != tc.want || len(set) != len(why) {
-			t.Errorf("%s: %q because %q, want %s", tc.name, set, why, tc.want)
+		if got := strings.Join(tc.times.TooShort(&args.Capacity), ", "); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.times, got, tc.want)
 		}
 	}
 }
@@ -353,9 +350,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("ParseAKS(%.20q) = %+v, %v", text, a, err)
 		}
 	}
-	automatic := must.Get(ParseAKS([]byte(`{"hostedSystemProfile": {"enabled": true}, "agentPoolProfiles": null, "networkProfile": {"networkPlugin": "azure"}}`)))(t)
-	if diff := cmp.Diff([]string{"the version of Kubernetes"}, automatic.NotKnown()); diff != "" {
-		t.Errorf("(-want,+got):\n%s", diff)
+	automatic := must.Get(ParseAKS([]byte(`{"hostedSystemProfile": {"enabled": true}, "kubernetesVersion": "1.36", "agentPoolProfiles": null, "networkProfile": {"networkPlugin": "azure"}}`)))(t)
+	if automatic.CurrentKubernetesVersion != "1.36" {
+		t.Errorf("the version is %q", automatic.CurrentKubernetesVersion)
 	}
 	for _, text := range []string{"", "{}", "[]", "no JSON", string(plain)} {
 		if q, err := ParseQuota([]byte(text)); err == nil {

@@ -32,14 +32,9 @@ func (f *Facts) checkSettings(add adder) {
 			odd("capacity.holdLimit", "raise holdLimit", "it is %v, and ends %s (%v), so pods burst while VMs may still come", limit, grace.name, grace.value)
 		}
 	}
-	times := f.Times
-	if times == nil && f.AKS != nil && !f.AKS.autoProvisions() {
-		times = &f.AKS.AutoScalerProfile.Times
-	}
-	if times != nil && f.Pools.HasBurst() && slices.ContainsFunc(f.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
-		if set, why := times.Mismatches(c); len(set) > 0 {
-			odd("capacity", "set capacity: {"+strings.Join(set, ", ")+"}", "it does not fit the cluster autoscaler: %s", strings.Join(why, "; "))
-		}
+	scaled := slices.ContainsFunc(f.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil })
+	if set := f.times().TooShort(c); len(set) > 0 && scaled && f.Pools.HasBurst() {
+		odd("capacity", "set capacity: {"+strings.Join(set, ", ")+"}", "it is too short for the newPodScaleUpDelay, maxNodeProvisionTime or scanInterval of the cluster autoscaler")
 	}
 	for i := range f.Args.Pools {
 		p := &f.Args.Pools[i]

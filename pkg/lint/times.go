@@ -2,8 +2,11 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
@@ -15,43 +18,39 @@ type Times struct {
 	ScanInterval         string `json:"scanInterval"`
 }
 
-// TimesOf returns the times by the flags of the cluster autoscaler. A flag that is not set has the autoscaler's default.
-func TimesOf(flags []string) *Times {
-	t := &Times{"0s", "15m", "10s"}
-	words := strings.Fields(strings.ReplaceAll(strings.Join(flags, " "), "=", " "))
-	for i, word := range words[:max(0, len(words)-1)] {
-		switch strings.TrimLeft(word, "-") {
-		case "new-pod-scale-up-delay":
-			t.NewPodScaleUpDelay = words[i+1]
-		case "max-node-provision-time":
-			t.MaxNodeProvisionTime = words[i+1]
-		case "scan-interval":
-			t.ScanInterval = words[i+1]
+// times returns the times of the cluster autoscaler: those of AKS's profile, or of its flags if it is one of the workloads.
+func (f *Facts) times() (t Times) {
+	if f.AKS != nil {
+		t = f.AKS.AutoScalerProfile.Times
+	}
+	fields := map[string]*string{"--new-pod-scale-up-delay": &t.NewPodScaleUpDelay, "--max-node-provision-time": &t.MaxNodeProvisionTime, "--scan-interval": &t.ScanInterval}
+	for i := range f.Workloads {
+		for _, c := range f.Workloads[i].Template.Spec.Containers {
+			for _, flag := range slices.Concat(c.Command, c.Args) {
+				name, value, _ := strings.Cut(flag, "=")
+				if field := fields[name]; field != nil && strings.Contains(c.Image, "/cluster-autoscaler:") {
+					*field = value
+				}
+			}
 		}
 	}
 	return t
 }
 
-// Mismatches returns the fields of capacity that do not fit the times, each with the value to set, and the reasons.
-func (t *Times) Mismatches(c *configv1.Capacity) (set, why []string) {
-	change := func(field string, old *time.Duration, value time.Duration, format string) {
-		*old = value
-		set = append(set, fmt.Sprintf("%s: %v", field, value))
-		why = append(why, fmt.Sprintf(format, value))
+// TooShort returns the fields of capacity that are too short for the times, each with the value to set.
+func (t Times) TooShort(c *configv1.Capacity) (set []string) {
+	for _, field := range []struct {
+		name, setting string
+		value         *metav1.Duration
+		factor        time.Duration
+	}{
+		{"newPodDelay", t.NewPodScaleUpDelay, c.NewPodDelay, 1},
+		{"provisionGrace", t.MaxNodeProvisionTime, c.ProvisionGrace, 1},
+		{"staleAfter", t.ScanInterval, c.StaleAfter, 4}, // three loops are the minimum, and a loop takes longer than the interval
+	} {
+		if d, err := time.ParseDuration(field.setting); err == nil && field.factor*d > field.value.Duration {
+			set = append(set, fmt.Sprintf("%s: %v", field.name, field.factor*d))
+		}
 	}
-	delay, provision, stale, limit := c.NewPodDelay.Duration, c.ProvisionGrace.Duration, c.StaleAfter.Duration, c.HoldLimit.Duration
-	if d, err := time.ParseDuration(t.NewPodScaleUpDelay); err == nil && d != delay {
-		change("newPodDelay", &delay, d, "it ignores pods younger than %v (newPodScaleUpDelay)")
-	}
-	if d, err := time.ParseDuration(t.MaxNodeProvisionTime); err == nil && d > provision {
-		change("provisionGrace", &provision, d, "it waits %v for nodes (maxNodeProvisionTime)")
-	}
-	// A status is stale after three loops at the earliest, and a loop takes longer than scanInterval.
-	if d, err := time.ParseDuration(t.ScanInterval); err == nil && 4*d > stale {
-		change("staleAfter", &stale, 4*d, "it may take nearly %v to run three loops (scanInterval)")
-	}
-	if d := delay + max(provision, stale+c.UnknownGrace.Duration) + c.DeclineGrace.Duration; len(set) > 0 && limit > 0 && limit < d {
-		change("holdLimit", &limit, d, "these times add up to %v")
-	}
-	return set, why
+	return set
 }

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -75,25 +74,14 @@ func (l *resources) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
 }
 
-// CheckVersion returns an error if apiVersion is a version of Karpenter's API that this package cannot read.
-func CheckVersion(apiVersion string) error {
-	if needed := Resource.GroupVersion().String(); strings.HasPrefix(apiVersion, Resource.Group+"/") && apiVersion != needed {
-		return fmt.Errorf("it is of %s, and %s is needed: upgrade Karpenter to 1.0 or later", apiVersion, needed)
-	}
-	return nil
-}
-
 // decode reads an object of the kind, in version karpenter.sh/v1, from its JSON.
 func decode[T any](object []byte, kind string) (*T, error) {
 	var found metav1.TypeMeta
 	if err := json.Unmarshal(object, &found); err != nil {
 		return nil, fmt.Errorf("decoding: %w", err)
 	}
-	if err := CheckVersion(found.APIVersion); err != nil {
-		return nil, err
-	}
 	if want := Resource.GroupVersion().String(); found.APIVersion != want || found.Kind != kind {
-		return nil, fmt.Errorf("it is a %q of %q, not a %s of %s", found.Kind, found.APIVersion, kind, want)
+		return nil, fmt.Errorf("it is a %q of %q, and a %s of %s is needed", found.Kind, found.APIVersion, kind, want)
 	}
 	decoded := new(T)
 	if err := json.Unmarshal(object, decoded); err != nil {

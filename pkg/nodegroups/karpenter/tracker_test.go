@@ -150,7 +150,7 @@ func TestWhyUnknown(t *testing.T) {
 		if got := judge(); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.object, got, tc.want)
 		}
-		if strings.Contains(tc.object, "v1beta1") && !strings.Contains(fmt.Sprint(err), "it is of karpenter.sh/v1beta1, and karpenter.sh/v1 is needed") {
+		if strings.Contains(tc.object, "v1beta1") && !strings.Contains(fmt.Sprint(err), `of "karpenter.sh/v1beta1", and a NodePool of karpenter.sh/v1 is needed`) {
 			t.Errorf("%s: error %v", tc.object, err)
 		}
 		if unreadable := strings.HasSuffix(tc.want, "Unreadable"); (err != nil) != unreadable {

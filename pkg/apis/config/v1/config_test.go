@@ -120,7 +120,7 @@ func TestLoad(t *testing.T) {
 			want: "the profiles a, b configure the plugin PoolPriority, and only one may"},
 		{name: "no arguments", file: head + "profiles: [{schedulerName: a, " + plugins + "}]", want: `profile "a": pools: Required value`},
 		{name: "no such plugin", file: head + "profiles: [{schedulerName: a}]", want: "no profile configures the plugin PoolPriority"},
-		{name: "only another plugin", file: head + "profiles: [{plugins: {score: {enabled: [{name: None}]}, reserve: {enabled: [{name: None}]}}}]",
+		{name: "only another plugin", file: head + "profiles: [{plugins: {score: {enabled: [{name: None}]}}}]",
 			want: "in the build for Kubernetes " + compat.Minor + "\nno profile configures the plugin PoolPriority"},
 		{name: "no profiles", file: head, want: "no profile configures the plugin PoolPriority"},
 		{name: "arguments of another kind", file: head + "profiles: [{schedulerName: a, " + strings.ReplaceAll(typed, "PoolPriorityArgs", "NodeAffinityArgs") + "}]",

@@ -28,11 +28,10 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 	var names []string
 	seen, profiles := map[string]bool{}, field.NewPath("profiles")
 	for i := range config.Profiles {
-		profile, path, missing := &config.Profiles[i], profiles.Index(i), map[string]bool{}
+		profile, path := &config.Profiles[i], profiles.Index(i)
 		for _, set := range setsOf(profile) {
 			for k, plugin := range set.Enabled {
-				if _, known := compat.Points(plugin.Name); !known && plugin.Name != PluginName && !missing[plugin.Name] {
-					missing[plugin.Name] = true
+				if _, known := compat.Points(plugin.Name); !known && plugin.Name != PluginName {
 					complain("%s: there is no plugin %q in the build for Kubernetes %s", path.Child("plugins"), plugin.Name, compat.Minor)
 				}
 				if slices.ContainsFunc(set.Enabled[:k], func(p configv1.Plugin) bool { return p.Name == plugin.Name }) {
