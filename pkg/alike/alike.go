@@ -31,7 +31,8 @@ const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 // InGang reports whether the pod is a member of a gang.
 func InGang(pod *corev1.Pod) bool {
 	_, labelled := pod.Labels[podGroupLabel]
-	return labelled || compat.InPodGroup(pod)
+	_, grouped := compat.PodGroup(pod)
+	return labelled || grouped
 }
 
 // HasProvisioningRequest reports whether a ProvisioningRequest is to get the pod its nodes. The cluster autoscaler then

@@ -204,6 +204,7 @@ func TestExplainPod(t *testing.T) {
 		{"chose", growing(t), pod(held, time.Minute, reported(time.Minute, said("BudgetSpent")), selects("type", "virtual-kubelet")), nil},
 		{"cannot-burst", growing(t), pod("db-0", 3*time.Minute, reported(3*time.Minute, said("PersistentVolume")), claims("data-db-0"), ownedBy("StatefulSet", "db")), nil},
 		{"opted-out", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("OptedOut")), annotate(pool.BurstAnnotation, "Never")), nil},
+		{"gang", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("GroupNotHeld"))), nil},
 		{"unknown-value", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("UnknownBurstValue")), annotate(pool.BurstAnnotation, "never")), nil},
 		{"tolerates-all", growing(t), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
 		{"tolerates-gate", growing(t, installedAs("blue")), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("blue"))), nil},

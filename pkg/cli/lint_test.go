@@ -129,6 +129,8 @@ func TestLintWorkloads(t *testing.T) {
 	elsewhere := template("nginx", func(t *corev1.PodTemplateSpec) {
 		t.Spec.SchedulerName, t.Spec.Tolerations = corev1.DefaultSchedulerName, []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists}}
 	})
+	member := pod(of("member"), template("nginx"), "")
+	reported(time.Minute, sentenceOf(t, "GroupNotHeld"))(member)
 	misspelt := template("nginx", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "pool-priorty" })
 	s := newServer(t,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.ServiceAccount{ObjectMeta: of("default")},
@@ -143,7 +145,7 @@ func TestLintWorkloads(t *testing.T) {
 		&batchv1.CronJob{ObjectMeta: of("nightly"), Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: elsewhere}}}},
 		&batchv1.Job{ObjectMeta: owned(of("nightly-1"), "batch/v1", "CronJob", "nightly"), Spec: batchv1.JobSpec{Template: elsewhere}},
 		pod(owned(of("nightly-1-a"), "batch/v1", "Job", "nightly-1"), elsewhere, "virtual-node-aci-linux"),
-		ended(pod(of("ended"), elsewhere, "virtual-node-aci-linux")),
+		member, ended(pod(of("ended"), elsewhere, "virtual-node-aci-linux")),
 		pod(owned(of("custom-a"), "argoproj.io/v1alpha1", "Rollout", "custom"), misspelt, ""),
 	)
 	w := full(t)

@@ -38,6 +38,9 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	p, request := e.published, e.published.view.Request(pod, e.now)
 	request.AzureFiles, request.NotSelected, request.Tenant = e.request.AzureFiles, e.request.NotSelected, e.request.Tenant
 	request.RefusedAt, request.NoScaleUp = e.request.RefusedAt, e.request.NoScaleUp
+	if e.inGang() {
+		request.Gang = "the pod is in a gang"
+	}
 	e.request = request
 	decision := p.view.Decide(request, p.pools, e.now)
 	e.takeSaid(&decision)
@@ -59,6 +62,16 @@ func (e *explainer) ask(pod *corev1.Pod) {
 		}
 		e.Pools = append(e.Pools, v)
 	}
+}
+
+// inGang reports whether the scheduler has said of the pod, or of a pod of the workload, that it is in a gang. The
+// published state does not have the gangs.
+func (e *explainer) inGang() bool {
+	pods := []corev1.Pod{*e.pod}
+	if e.workload != nil {
+		pods = e.workload.pods
+	}
+	return slices.ContainsFunc(pods, func(p corev1.Pod) bool { return slices.Contains(codesOf(&p), gate.ReasonGroupNotHeld.Code) })
 }
 
 // addRegular sets v to the decision on the regular pool with index i.

@@ -13,6 +13,9 @@ import (
 // Minor is the minor version of Kubernetes that is built in, such as "1.35".
 const Minor = version.DefaultKubeBinaryVersion
 
+// SeesPodGroups reports whether this build sees which PodGroup a pod belongs to.
+const SeesPodGroups = Minor != "1.35" // the field is new in 1.36
+
 // filters are the extension points of a plugin that filters nodes.
 var filters = []string{"preFilter", "filter"}
 

@@ -4,5 +4,12 @@ package compat
 
 import corev1 "k8s.io/api/core/v1"
 
-// InPodGroup reports whether the pod names a group of pods that kube-scheduler schedules together.
-func InPodGroup(pod *corev1.Pod) bool { return pod.Spec.WorkloadRef != nil }
+// PodGroup returns the name of the group of pods that the pod names, and whether it names one. kube-scheduler schedules
+// the pods of a group together.
+func PodGroup(pod *corev1.Pod) (name string, ok bool) {
+	ref := pod.Spec.WorkloadRef
+	if ref == nil {
+		return "", false
+	}
+	return ref.Name + "/" + ref.PodGroup, true
+}

@@ -2,7 +2,17 @@
 
 package compat
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
 
-// InPodGroup reports whether the pod names a group of pods that kube-scheduler schedules together.
-func InPodGroup(pod *corev1.Pod) bool { return pod.Spec.SchedulingGroup != nil }
+// PodGroup returns the name of the group of pods that the pod names, and whether it names one. kube-scheduler schedules
+// the pods of a group together.
+func PodGroup(pod *corev1.Pod) (name string, ok bool) {
+	group := pod.Spec.SchedulingGroup
+	if group == nil {
+		return "", false
+	}
+	return ptr.Deref(group.PodGroupName, "without a name"), true
+}

@@ -89,6 +89,7 @@ var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).annotation,
 	(*evaluation).priority,
 	(*evaluation).order,
+	(*evaluation).gang,
 	(*evaluation).losses,
 	(*evaluation).onlyWhenFull,
 	(*evaluation).template,
@@ -160,6 +161,15 @@ func (e *evaluation) order(i int, v Verdict) Verdict {
 		return closed(ReasonUnknownOrder, fmt.Sprintf("the value is %.63q", e.req.Pod.Annotations[pool.OrderAnnotation]))
 	case order.LeavesOut(i):
 		return closed(reasonNotInOrder, "")
+	}
+	return v
+}
+
+// gang closes the gate to the pods of a gang. The scheduler places pods one by one, and might place a part of the gang on
+// VMs and a part on burst nodes.
+func (e *evaluation) gang(_ int, v Verdict) Verdict {
+	if e.req.Gang != "" {
+		return closed(ReasonGroupNotHeld, e.req.Gang)
 	}
 	return v
 }

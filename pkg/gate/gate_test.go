@@ -100,6 +100,7 @@ func TestDecide(t *testing.T) {
 		refused      time.Duration // how long ago Karpenter wrote that it cannot place the pod
 		priority     int32
 		annotations  map[string]string
+		gang         string
 		room         time.Duration // how long the pod still waits for old pods of its rollout
 		wantOpen     bool
 		wantCode     string
@@ -167,10 +168,13 @@ func TestDecide(t *testing.T) {
 		{name: "an order with the pool", user: full, system: full, annotations: map[string]string{pool.OrderAnnotation: "all"}, wantOpen: true, wantCode: "Open"},
 		{name: "any earlier pool holds it, whatever the order", user: looked(canGrow, minute), system: full, annotations: map[string]string{pool.OrderAnnotation: "all"}, wantCode: "PoolCanGrow"},
 		{name: "an unknown order", user: full, system: full, annotations: map[string]string{pool.OrderAnnotation: "typo"}, wantCode: "UnknownOrder"},
+		{name: "a pod of a gang", user: full, system: full, gang: "ring", wantCode: "GroupNotHeld"},
+		{name: "a pod of a gang may not ask for it", user: full, system: full, gang: "ring", annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}, wantCode: "GroupNotHeld"},
+		{name: "a pod of a gang, and a pool can grow", user: canGrow, system: full, gang: "ring", wantCode: "GroupNotHeld"},
 		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
+			request := Request{Gang: tc.gang, Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
 				Spec: corev1.PodSpec{Priority: &tc.priority}}}
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince, request.NoRoomSince = ago(tc.unschedFor), ago(tc.unschedFor)

@@ -84,6 +84,9 @@ var (
 		"it may burst with another order in the annotation "+pool.OrderAnnotation+", or without the annotation")
 	ReasonUnknownOrder = define(Lasting, "UnknownOrder", "node(s) in a burst pool, which the pod may not use: the configuration has no order of the name in its annotation poolpriority.dev/order",
 		"correct the annotation "+pool.OrderAnnotation+", or remove it")
+	// ReasonGroupNotHeld is the reason for the pods of a gang.
+	ReasonGroupNotHeld = define(Lasting, "GroupNotHeld", "node(s) in a burst pool, which takes no pods of a gang, because the scheduler places them one by one",
+		"it may burst if it is in no PodGroup (spec.schedulingGroup), or in one with the policy basic")
 	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack the topologyKey of a DoNotSchedule spread constraint of the pod",
 		"it may burst if its topologySpreadConstraints with that topologyKey are removed or set to ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",

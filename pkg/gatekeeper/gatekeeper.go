@@ -56,7 +56,8 @@ type Config struct {
 	Pools pool.List
 
 	Client kubernetes.Interface
-	// Dynamic reads NodePools and NodeClaims. It may be nil if no pool names a NodePool.
+	// Dynamic reads NodePools, NodeClaims and PodGroups. It may be nil if no pool names a NodePool and the API server
+	// serves no PodGroups.
 	Dynamic dynamic.Interface
 	// Informers are the scheduler's own informers of nodes, pods, namespaces, ReplicaSets, PersistentVolumeClaims,
 	// PersistentVolumes and StorageClasses. The caller starts the informers.
@@ -100,7 +101,11 @@ type Gatekeeper struct {
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister
 	policies  cache.SharedIndexInformer
-	leading   atomic.Bool // whether this scheduler is the leader; false in a standby
+	groups    atomic.Pointer[cache.Store] // the PodGroups; nil until the API server serves them
+	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
+
+	// groupsIgnored is set if the API server serves PodGroups, and this build does not see which pods belong to them.
+	groupsIgnored atomic.Bool
 
 	full atomic.Pointer[full] // nil if the next sync is to look anew
 
@@ -325,6 +330,9 @@ func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	if g.isFull(pod.UID, view) {
 		signature = []any{signature, "overflow"}
 	}
+	if req.Gang != "" {
+		signature = []any{signature, "gang"}
+	}
 	if g.config.Pools.LimitsNamespaces() {
 		signature = []any{signature, pod.Namespace}
 	}
@@ -347,7 +355,7 @@ func (g *Gatekeeper) autoscalerKey(pod *v1.Pod) string {
 
 // eligibility returns a request with only the fields that decide which burst pools the pod may use.
 func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
-	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod), Tenant: g.tenant(pod)}
+	return gate.Request{Pod: pod, Gang: g.gang(pod), AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod), Tenant: g.tenant(pod)}
 }
 
 // request returns the gate's request for the pod at the time now. key is the pod's autoscaler key, or empty. Computing
@@ -419,6 +427,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		poke(g.batch)
 	}
 	g.warnOfDelay(pod)
+	g.warnOfGang(pod, decision)
 	poke(g.earlier)
 }
 

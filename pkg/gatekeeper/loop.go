@@ -42,6 +42,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		g.providers.Run(ctx, nil) // the context has ended, so this only ends the queue that providers.New made
 		return
 	}
+	go g.watchGroups(ctx)
 	g.waitForSources(ctx)
 	view := g.restore(ctx)
 	byPool, _ := g.byPool()
@@ -174,7 +175,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.loop.problems.Look(g.sources, g.override, g.declines, g.held.Any, view, byPool, g.returns.Load().problem, now)
+	g.loop.problems.Look(g.sources, g.override, g.declines, g.held.Any, view, byPool, g.returns.Load().problem, g.groupsIgnored.Load(), now)
 }
 
 // reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget

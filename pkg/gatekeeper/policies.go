@@ -31,12 +31,7 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 		}
 	})
 	if g.config.Args.Tenants {
-		changed := func(obj any) {
-			if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				g.lookFor(func(pod *v1.Pod) bool { return pod.Namespace == key.Namespace })
-			}
-		}
-		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed})
+		_, _ = informer.AddEventHandler(g.lookInNamespace())
 		go func() {
 			if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 				poke(g.changed) // there may be no NetworkPolicy
@@ -44,6 +39,17 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 		}()
 	}
 	factory.Start(ctx.Done())
+}
+
+// lookInNamespace returns a handler that makes the loop sync again after each event if a pod of the object's namespace
+// is held.
+func (g *Gatekeeper) lookInNamespace() cache.ResourceEventHandler {
+	changed := func(obj any) {
+		if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			g.lookFor(func(pod *v1.Pod) bool { return pod.Namespace == key.Namespace })
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed}
 }
 
 // protections returns those of the pod, as far as the scheduler can read them. The namespace may be nil.

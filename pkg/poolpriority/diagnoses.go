@@ -79,7 +79,7 @@ type cachedDiagnosis struct {
 // key does not cover could make Filter reject a node.
 func (s *search) filterKey() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
-	if len(pl.filters) == 0 || compat.InPodGroup(s.pod) || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
+	if _, grouped := compat.PodGroup(s.pod); len(pl.filters) == 0 || grouped || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()

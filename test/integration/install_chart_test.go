@@ -139,6 +139,7 @@ func TestChartBuilds(t *testing.T) {
 	t.Parallel()
 	example := func(name string) string { return "--set-file=config=" + root + "/manifests/examples/" + name + ".yaml" }
 	repository, gangs, packing := ourImage, example("coscheduling"), example("packing")
+	groups := "--api-versions=scheduling.k8s.io/v1alpha2/PodGroup"
 	digest := "sha256:" + strings.Repeat("0", 64)
 	for _, tc := range []struct {
 		cluster string
@@ -163,6 +164,8 @@ func TestChartBuilds(t *testing.T) {
 		{"1.36.2", []string{repository, gangs}, "pool-priority-scheduler:v0.1.0-kubernetes1.35", ""},
 		{"1.36.2", []string{repository, gangs, "--set-string=kubernetesMinor=1.36"}, "", "kubernetesMinor: there is no build for Kubernetes 1.36 with Coscheduling: set it to one of 1.35, or leave it out"},
 		{"1.37.0", []string{repository, gangs}, "", "config: Coscheduling is only in the build for Kubernetes 1.35, which runs with clusters up to 1.36, and this cluster is 1.37"},
+		{"1.36.2", []string{repository, groups}, "pool-priority-scheduler:v0.1.0-kubernetes1.36", ""},
+		{"1.36.2", []string{repository, groups, "--set-string=kubernetesMinor=1.35"}, "", "the build for Kubernetes 1.35 might split a gang between VMs and the burst pool aci: leave out kubernetesMinor"},
 	} {
 		out, err := tool(t, "helm", append([]string{"template", "pool-priority", chart, "--kube-version", tc.cluster}, tc.args...)...)
 		if tc.image == "" && (err == nil || !strings.Contains(out, tc.want)) || tc.image != "" && (err != nil || !strings.Contains(out, "image: registry.example.com/"+tc.image+"\n")) {

@@ -45,7 +45,8 @@ for each build, the oldest first. A release adds the digests there and not to th
 {{- end }}
 
 {{/* The minor version of the build: the value, or the newest that is not newer than the cluster's. scheduler-plugins are
-in the build for 1.35 only. A kube-scheduler may be at most one minor version older than the API server. */}}
+in the build for 1.35 only. A kube-scheduler may be at most one minor version older than the API server. The build for
+1.35 does not see which pods belong to PodGroups, so that it might split a gang. */}}
 {{- define "pool-priority-scheduler.minor" -}}
 {{- $builds := include "pool-priority-scheduler.builds" . | fromYaml | keys | sortAlpha }}
 {{- $plugins := include "pool-priority-scheduler.outOfTree" . | trim }}
@@ -65,6 +66,12 @@ in the build for 1.35 only. A kube-scheduler may be at most one minor version ol
 {{- fail "kubernetesMinor: it selects the default image, and image.tag or image.digest names another: set one of them" }}
 {{- end }}
 {{- range $builds }}{{- if and (not $.Values.kubernetesMinor) (semverCompare (printf ">=%s" .) $cluster) }}{{- $minor = . }}{{- end }}{{- end }}
+{{- $pools := (include "pool-priority-scheduler.config" . | fromYaml | include "pool-priority-scheduler.args" | fromYaml).pools }}
+{{- range .Capabilities.APIVersions }}{{- if and (eq $minor "1.35") (hasPrefix "scheduling.k8s.io/" .) (hasSuffix "/PodGroup" .) }}
+{{- range $pools }}{{- if hasKey . "burst" }}
+{{- fail (printf "args.pools: the cluster serves PodGroups, and the build for Kubernetes 1.35 might split a gang between VMs and the burst pool %s: leave out kubernetesMinor and the plugins of scheduler-plugins, or remove the burst pool" .name) }}
+{{- end }}{{- end }}
+{{- end }}{{- end }}
 {{- $minor }}
 {{- end }}
 

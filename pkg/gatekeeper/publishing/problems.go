@@ -53,9 +53,10 @@ func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Pr
 	return &Problems{recorder: recorder, pools: pools, gated: gated, withoutGateTaint: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// Look replaces the current problems with those that exist at the time now. anyHeld is that
-// of the held pods (held.Pods.Any). returning is the problem of Return, or "".
-func (ps *Problems) Look(from *sources.Sources, override *sources.Override, declines *gate.Declines, anyHeld func(func(*v1.Pod, string) bool) bool, view *nodegroups.View, byPool [][]*v1.Node, returning string, now time.Time) {
+// Look replaces the current problems with those that exist at the time now. anyHeld is that of the held pods
+// (held.Pods.Any). returning is the problem of Return, or "". groupsIgnored is set if the API server serves PodGroups, and
+// this build does not see which pods belong to them.
+func (ps *Problems) Look(from *sources.Sources, override *sources.Override, declines *gate.Declines, anyHeld func(func(*v1.Pod, string) bool) bool, view *nodegroups.View, byPool [][]*v1.Node, returning string, groupsIgnored bool, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -103,6 +104,10 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 	ps.findOthers(byPool)
 	if returning != "" {
 		ps.problemf("ReturnUnfinished", "", nil, "%s", returning)
+	}
+	if groupsIgnored {
+		ps.problemf("PodGroupsIgnored", "", nil, "the API server serves PodGroups, and the build for Kubernetes 1.35 does not see which pods belong to them. The pods of a gang may be split between VMs and burst nodes. "+
+			"Install the build for the API server's version, or remove the burst pools")
 	}
 	if cm, message := override.Problem(); message != "" {
 		ps.problemf(sources.EventOverrideUnreadable, "", cm, "%s", message)
