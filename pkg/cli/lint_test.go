@@ -175,6 +175,23 @@ func TestLintWorkloads(t *testing.T) {
 	golden(t, "lint-workloads", strings.Join([]string{before, after, ofFile, local, some, none}, "\n"))
 }
 
+// TestLintTaints: lint counts the workloads whose pods tolerate the taints of no regular pool.
+func TestLintTaints(t *testing.T) {
+	w := full(t)
+	for _, n := range w.nodes {
+		if n.Spec.ProviderID != "" {
+			n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
+		}
+	}
+	s := newServer(t, w.evaluate(0).published(0), pod("plain", time.Minute), pod("tolerant", time.Minute, tolerates(corev1.Toleration{Key: "team", Operator: corev1.TolerationOpExists})))
+	got := s.run("lint")
+	for _, want := range []string{"WARNING  NoPoolFits: workloads", "the pods of 1 workload(s) fit no VM", ": Pod default/plain\n", "→ tolerate one of the taints team=a:NoSchedule\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+}
+
 // TestLintGateTaint: the dry run acts as the controller's account. Before an installation, it acts as the user if that
 // account has no rights or may not be impersonated.
 func TestLintGateTaint(t *testing.T) {

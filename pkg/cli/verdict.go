@@ -147,6 +147,22 @@ func (e *Explanation) never() string {
 	return code
 }
 
+// untolerated returns the taints that keep the pod off the regular pools. It returns nil if the pod fits a pool.
+func (e *Explanation) untolerated() []string {
+	var taints []string
+	for _, v := range e.Pools {
+		taint, found := strings.CutPrefix(v.Reason.Detail, gate.Untolerated)
+		switch {
+		case v.Burst:
+		case !gate.IsNotApplicable(v.Reason):
+			return nil
+		case found:
+			taints = append(taints, taint)
+		}
+	}
+	return taints
+}
+
 // named returns the names of the pools with the given verdict.
 func (e *Explanation) named(verdict string) []string {
 	var names []string

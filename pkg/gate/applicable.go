@@ -42,6 +42,9 @@ const (
 	mismatchSize     = "size"
 )
 
+// Untolerated begins the detail of the reason NotApplicable if the pod would fit a node with one more toleration.
+const Untolerated = "no toleration of the taint "
+
 func (m *mismatch) String() string {
 	switch m.what {
 	case mismatchSelector:
@@ -51,7 +54,7 @@ func (m *mismatch) String() string {
 	case mismatchTopology:
 		return "topologyKey " + m.key
 	case mismatchTaint:
-		return "taint " + m.taint.ToString()
+		return Untolerated + m.taint.ToString()
 	case mismatchSize:
 		return fmt.Sprintf("requests %s %s, a node offers at most %s", m.asked.String(), m.key, m.offers.String())
 	}

@@ -631,6 +631,46 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestTwoAutoscalers: where AKS runs both autoscalers, each has a pool of the list and a taint on its nodes. A pod waits
+// for the pool whose taint it tolerates. The event on a pod that tolerates neither names both taints.
+func TestTwoAutoscalers(t *testing.T) {
+	const keys = "autoscaling.azure.com/"
+	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
+		{Name: "nap", NodeSelector: matching(nodegroups.KarpenterNodePoolLabel, "default"), Karpenter: &configv1.KarpenterSource{NodePool: "default"}},
+		{Name: "cas", NodeSelector: matching("mode", "user"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+	}}
+	configv1.SetDefaults_PoolPriorityArgs(args)
+	must.NoError(t, configv1.Validate(args).ToAggregate())
+	r := NewRule(args, must.Get(pool.ListOf(args))(t))
+	nap, cas := in(nodegroups.CanGrow, 0), in(nodegroups.CanGrow, 0)
+	nap.Groups[0].New = &nodegroups.NewNodes{Taints: []corev1.Taint{{Key: keys + "nap-block", Effect: corev1.TaintEffectNoSchedule}}}
+	cas.Groups[0].NodeTemplates = []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user"}, Taints: []corev1.Taint{{Key: keys + "cas-block", Value: "true", Effect: corev1.TaintEffectNoSchedule}}}}
+	for _, tc := range []struct {
+		tolerates string // keys
+		holds     string // pools
+	}{{"nap-block", "nap"}, {"cas-block", "cas"}, {"nap-block cas-block", "nap cas"}, {"", ""}} {
+		p := &corev1.Pod{}
+		for _, key := range strings.Fields(tc.tolerates) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: keys + key, Operator: corev1.TolerationOpExists})
+		}
+		d := r.Decide(Request{Pod: p}, &nodegroups.View{Pools: []nodegroups.Pool{nap, cas, {}}}, now)
+		var holds []string
+		for i := range d.Regular {
+			if d.Regular[i].Holds() {
+				holds = append(holds, r.Pools.At(i).Name)
+			}
+		}
+		if got := strings.Join(holds, " "); got != tc.holds || d.Burst[2].Open != (tc.holds == "") {
+			t.Errorf("a pod that tolerates %q is held by %q, want %q: %+v", tc.tolerates, got, tc.holds, d.Burst[2])
+		}
+		const want = "(nap NotApplicable: no toleration of the taint autoscaling.azure.com/nap-block:NoSchedule, cas NotApplicable: no toleration of the taint autoscaling.azure.com/cas-block=true:NoSchedule)"
+		if got := d.Message(r.Pools, 2, 0); tc.tolerates == "" && !strings.HasSuffix(got, want) {
+			t.Errorf("the event is %q", got)
+		}
+	}
+}
+
 // TestVariedLabel: if the nodes have different values of a label, a new node may have any value, also the one that a
 // pod selects.
 func TestVariedLabel(t *testing.T) {

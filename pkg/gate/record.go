@@ -84,8 +84,12 @@ func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string 
 	}
 	var said []string
 	for k := range d.Regular {
-		if code := d.Regular[k].Reason.Code; code != "" {
-			said = append(said, pools.At(k).Name+" "+code)
+		reason := d.Regular[k].Reason
+		switch {
+		case IsNotApplicable(reason):
+			said = append(said, pools.At(k).Name+" "+reason.Code+": "+reason.Detail)
+		case reason.Code != "":
+			said = append(said, pools.At(k).Name+" "+reason.Code)
 		}
 	}
 	if len(said) > 0 {

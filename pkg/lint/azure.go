@@ -159,9 +159,9 @@ func (f *Facts) checkAKS(add adder) {
 	for i := range f.Pools.Regular() {
 		if p := f.Pools.At(i); p.ClusterAutoscaler != nil {
 			byAutoscaler++
-			if a.autoProvisions() {
+			if a.autoProvisions() && scaled == 0 {
 				add("WrongAutoscaler", Error, "pool "+p.Name, "docs/configuration.md", fmt.Sprintf("replace clusterAutoscaler by karpenter: {nodePool: …} in the pool %s", p.Name),
-					"node auto-provisioning excludes the cluster autoscaler, whose status this pool reads")
+					"node auto-provisioning adds the nodes, and no agent pool has the cluster autoscaler, whose status this pool reads")
 			}
 		}
 	}

@@ -109,6 +109,7 @@ func Check(f *Facts) []Finding {
 	for i := range f.Workloads {
 		f.checkWorkload(&f.Workloads[i], add)
 	}
+	f.checkFits(add)
 	order := []Severity{Error, Warning, Info}
 	slices.SortStableFunc(found, func(a, b Finding) int { return slices.Index(order, a.Severity) - slices.Index(order, b.Severity) })
 	return found

@@ -56,6 +56,12 @@ var (
 // TestCheck: each code has facts that yield exactly this code. Healthy clusters yield nothing.
 func TestCheck(t *testing.T) {
 	type args = configv1.PoolPriorityArgs
+	both := func(a *args) {
+		a.Pools[1].ClusterAutoscaler, a.Pools[1].Karpenter = nil, &configv1.KarpenterSource{NodePool: "default"}
+	}
+	unfit := func(f *Facts) {
+		f.Workloads = []Workload{workload(func(w *Workload) { w.Ours, w.Untolerated = true, []string{"a=b:NoSchedule", "c:NoSchedule"} }), workload(func(w *Workload) { w.Ours = true })}
+	}
 	for _, tc := range []struct {
 		name   string
 		source configv1.Pool
@@ -104,7 +110,10 @@ func TestCheck(t *testing.T) {
 		}},
 		{name: "Overlay", source: static, facts: func(f *Facts) { f.AKS.NetworkProfile.NetworkPluginMode = "overlay" }, want: "VirtualNodeImpossible Error AKS cluster", says: "Azure CNI Overlay"},
 		{name: "an autoscaler that cannot be", source: autoscaler, args: func(a *args) { a.Pools[1].ClusterAutoscaler, a.Pools[1].Fixed = nil, &configv1.FixedSource{} },
-			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }, want: "WrongAutoscaler Error pool user", says: "excludes the cluster autoscaler"},
+			facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto"; f.AKS.AgentPoolProfiles = nil }, want: "WrongAutoscaler Error pool user", says: "no agent pool has the cluster autoscaler"},
+		{name: "two autoscalers", source: autoscaler, args: both, facts: func(f *Facts) { f.AKS.NodeProvisioningProfile.Mode = "Auto" }},
+		{name: "two autoscalers, and a workload that tolerates neither's taint", source: autoscaler, args: both, facts: unfit, want: "NoPoolFits Error workloads", says: "the pods of 1 workload(s) fit no VM"},
+		{name: "a workload that tolerates no pool's taint", source: autoscaler, facts: unfit, want: "NoPoolFits Warning workloads", says: "Deployment shop/web"},
 		{name: "expander random", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "random" }, want: "ExpanderNotPriority Warning AKS cluster", says: `"random"`},
 		{name: "an expander that is not known", source: autoscaler, facts: func(f *Facts) { f.AKS.AutoScalerProfile.Expander = "" }},
 		{name: "expander random, configuration not known", source: autoscaler, facts: func(f *Facts) { *f = Facts{AKS: f.AKS}; f.AKS.AutoScalerProfile.Expander = "random" },

@@ -57,6 +57,7 @@ var passingTaints = []passingTaint{
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
 	"kubernetes.azure.com/scalesetpriority",
+	"autoscaling.azure.com/", // separates the nodes of AKS's two autoscalers
 	"node-role.kubernetes.io/",
 	"nvidia.com/gpu",
 	"amd.com/gpu",

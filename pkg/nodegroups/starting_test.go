@@ -83,6 +83,7 @@ func TestStartupTaints(t *testing.T) {
 		{name: "the first was without taints", nodes: []*corev1.Node{ready(2 * time.Minute), ready(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
 		{name: "that the first is not ready says nothing", nodes: []*corev1.Node{node(2*time.Minute, corev1.ConditionFalse), ready(time.Minute, "agent")}, wantStarting: 2, wantUntil: 2 * time.Minute},
 		{name: "a taint that is known to stay", nodes: []*corev1.Node{ready(time.Minute, "CriticalAddonsOnly", "node-role.kubernetes.io/control-plane")}, wantTaints: "CriticalAddonsOnly node-role.kubernetes.io/control-plane"},
+		{name: "the taint of AKS's other autoscaler", nodes: []*corev1.Node{ready(time.Minute, "autoscaling.azure.com/cas-block")}, wantTaints: "autoscaling.azure.com/cas-block"},
 		{name: "a soft taint keeps nobody out", nodes: []*corev1.Node{{ObjectMeta: ready(time.Minute).ObjectMeta, Status: ready(time.Minute).Status,
 			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}}}}},
 	} {

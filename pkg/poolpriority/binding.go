@@ -76,7 +76,7 @@ func (pl *PoolPriority) sent(ctx context.Context, b *toBind) error {
 	pl.assumed.remove(pod.UID, time.Time{})
 	b.placed.count(klog.FromContext(ctx), pod, b.node)
 	if b.placed.burst != nil {
-		recorder, message := pl.handle.EventRecorder(), b.placed.burst.message
+		recorder, message := pl.handle.EventRecorder(), refusal.Short(b.placed.burst.message, refusal.MaxEvent)
 		reference := &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 		time.AfterFunc(wait.Jitter(burstEventDelay, 1), func() {
 			recorder.Eventf(reference, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", message)
