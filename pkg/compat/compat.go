@@ -16,6 +16,10 @@ const Minor = version.DefaultKubeBinaryVersion
 // SeesPodGroups reports whether this build sees which PodGroup a pod belongs to.
 const SeesPodGroups = Minor != "1.35" // the field is new in 1.36
 
+// PodLevelResize reports whether kube-scheduler counts a resize of a pod's own resources once the kubelet has done it. The
+// feature is on by default since 1.36.
+const PodLevelResize = Minor != "1.35"
+
 // filters are the extension points of a plugin that filters nodes.
 var filters = []string{"preFilter", "filter"}
 

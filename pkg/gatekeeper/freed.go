@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -62,7 +63,7 @@ func freesCapacity(before, pod *v1.Pod) bool {
 	if before.UID != pod.UID || placeOf(before) != placeOf(pod) || isEnded(pod) && !isEnded(before) {
 		return true
 	}
-	options := resource.PodResourcesOptions{UseStatusResources: true}
+	options := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: compat.PodLevelResize}
 	return !equality.Semantic.DeepEqual(resource.PodRequests(before, options), resource.PodRequests(pod, options))
 }
 

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -101,6 +102,7 @@ type Gatekeeper struct {
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister
 	policies  cache.SharedIndexInformer
+	classes   resourcelisters.DeviceClassLister
 	groups    atomic.Pointer[cache.Store] // the PodGroups; nil until the API server serves them
 	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 

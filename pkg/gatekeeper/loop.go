@@ -150,10 +150,10 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	g.override.Observe(logger, now)
 	g.sources.Observe(logger, byPool, unlisted, now)
 	g.providers.Follow(byPool)
-	facts := make([]nodegroups.Facts, g.config.Pools.Len())
+	facts, devices := make([]nodegroups.Facts, g.config.Pools.Len()), g.devices()
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, Served: g.usage.Served, ProvisionGrace: p.Graces.Provision}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, Served: g.usage.Served, Devices: devices, ProvisionGrace: p.Graces.Provision}
 		if i < g.config.Pools.Regular() {
 			facts[i].Source = g.sources.Of(i)
 		} else {

@@ -2,9 +2,12 @@ package gatekeeper
 
 import (
 	"context"
+	"math"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -13,8 +16,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
-// watchPolicies watches NetworkPolicies. It does not use the scheduler's own informers, because the scheduler would not
-// start without the permission to list and watch NetworkPolicies. An informer rejects handlers only after it was started.
+// watchPolicies watches NetworkPolicies and DeviceClasses. It does not use the scheduler's own informers, because the
+// scheduler would not start without the permission to list and watch them. An informer rejects handlers only after it
+// was started.
 func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 	factory := informers.NewSharedInformerFactoryWithOptions(g.config.Client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if p, ok := obj.(*networkingv1.NetworkPolicy); ok {
@@ -23,7 +27,7 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 		return obj, nil
 	}))
 	informer, logged := factory.Networking().V1().NetworkPolicies().Informer(), false
-	g.policies = informer
+	g.policies, g.classes = informer, factory.Resource().V1().DeviceClasses().Lister()
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if !logged && !informer.HasSynced() {
 			klog.FromContext(ctx).Info("The scheduler cannot read NetworkPolicies. With tenants: true, pods burst only if they may lose their NetworkPolicies. Check that the scheduler may list and watch NetworkPolicies", "err", err)
@@ -39,6 +43,19 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 		}()
 	}
 	factory.Start(ctx.Done())
+}
+
+// devices returns the extended resources of DeviceClasses. From 1.36 on, a node can have devices for them, and does not
+// list how many.
+func (g *Gatekeeper) devices() v1.ResourceList {
+	devices := v1.ResourceList{}
+	classes, _ := g.classes.List(labels.Everything()) // does not fail
+	for _, class := range classes {
+		if name := class.Spec.ExtendedResourceName; name != nil {
+			devices[v1.ResourceName(*name)] = *apiresource.NewQuantity(math.MaxInt32, apiresource.DecimalSI)
+		}
+	}
+	return devices
 }
 
 // lookInNamespace returns a handler that makes the loop sync again after each event if a pod of the object's namespace

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/must"
@@ -118,5 +120,21 @@ func TestRest(t *testing.T) {
 		if w.rest(true, tc.least, w.earlier); w.clock.Since(began) != tc.want {
 			t.Errorf("after a sync that took %v, the loop rests for %v, want %v", tc.took, w.clock.Since(began), tc.want)
 		}
+	}
+}
+
+// TestPodLevelResize: a pod that is resized as a whole frees capacity once the kubelet has resized it. Before 1.36,
+// kube-scheduler counts the new requests as soon as they are in the pod's specification.
+func TestPodLevelResize(t *testing.T) {
+	of := func(asked, has string) *v1.Pod {
+		list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
+		p := pod("p")
+		p.Spec.NodeName, p.Spec.Resources = "vm", &v1.ResourceRequirements{Requests: list(asked)}
+		p.Status.AllocatedResources, p.Status.Resources = list(has), &v1.ResourceRequirements{Requests: list(has)}
+		return p
+	}
+	asked, done := freesCapacity(of("2", "2"), of("1", "2")), freesCapacity(of("1", "2"), of("1", "1"))
+	if asked == compat.PodLevelResize || done != compat.PodLevelResize {
+		t.Errorf("capacity becomes free when the resize is asked for: %v, when it is done: %v", asked, done)
 	}
 }

@@ -33,6 +33,8 @@ type Facts struct {
 	// Served returns what daemons leave of a node that took a pod older than the node, and when it last did (Service). If
 	// it took none, the list is nil. The function may itself be nil.
 	Served func(node *corev1.Node) (corev1.ResourceList, time.Time)
+	// Devices are resources that nodes can offer without listing them, because a DeviceClass maps them to devices.
+	Devices corev1.ResourceList
 	// ProvisionGrace is how long after its creation a node that is not usable yet counts as starting.
 	ProvisionGrace time.Duration
 }

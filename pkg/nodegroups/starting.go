@@ -20,6 +20,9 @@ type nodeSet struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
+	// expected are the resources that a new node may list later: those of the group's templates. devices are those that a
+	// node may never list (Facts.Devices).
+	expected, devices corev1.ResourceList
 	// startupTaints has the startup taints of each new node. A startup taint is a taint that no template and no older
 	// node of the group has. Older nodes that have startup taints themselves are ignored. There is no list of startup
 	// taints, because CNI agents, AKS's nodeInitializationTaints and GPU operators can use any key.
@@ -31,7 +34,14 @@ type nodeSet struct {
 // nodeSet finds the startup taints of the nodes at the time now. seen are the templates of earlier nodes of the group,
 // and template is the group's configured template, or nil.
 func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *corev1.Node, now time.Time) *nodeSet {
-	k := &nodeSet{nodes: nodes, grace: f.ProvisionGrace, now: now}
+	var expected NodeTemplate
+	for i := range seen {
+		expected.raise(seen[i].Allocatable)
+	}
+	if template != nil {
+		expected.raise(template.Status.Allocatable)
+	}
+	k := &nodeSet{nodes: nodes, grace: f.ProvisionGrace, now: now, expected: expected.Allocatable, devices: f.Devices}
 	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
 	if !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return isYoung(node) && IsTainted(node) }) {
 		return k

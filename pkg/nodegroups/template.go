@@ -25,8 +25,8 @@ const maxTemplates = 50
 
 // templates returns the templates of the nodes, in a stable order, and when the templates next change without an event;
 // zero if never. A node's allocatable resources count once the node is no longer starting and has been ready for
-// settleTime. templates is called often, with all nodes of a pool. Therefore it allocates memory for each template, but
-// not for each node.
+// settleTime. A node that is younger than the grace may still list more of them, such as a GPU (expected). templates is
+// called often, with all nodes of a pool. Therefore it allocates memory for each template, but not for each node.
 func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 	found, until := k.find(nil, maxTemplates)
 	if len(found) > maxTemplates {
@@ -83,8 +83,26 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 			}
 		}
 		last.raise(allocatable)
+		if late := node.CreationTimestamp.Add(k.grace); k.now.Before(late) && len(allocatable) > 0 && last.add(k.expected) {
+			until = Earliest(until, late)
+		}
+	}
+	for _, template := range found {
+		if len(template.Allocatable) > 0 {
+			template.add(k.devices)
+		}
 	}
 	return found, until
+}
+
+// add adds those of the resources that the template lacks. It reports whether there are any.
+func (s *NodeTemplate) add(resources corev1.ResourceList) (added bool) {
+	for name, quantity := range resources {
+		if have := s.Allocatable[name]; have.IsZero() {
+			s.Allocatable[name], added = quantity, true
+		}
+	}
+	return added
 }
 
 // mostVaried returns the keys of the labels that have more than one value, except for place labels. The key with the

@@ -2,6 +2,7 @@ package nodegroups
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -103,6 +104,47 @@ func TestNodeTemplates(t *testing.T) {
 		}
 		if templates[0].Allocatable.Cpu().String() != tc.wantCPU || templates[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
 			t.Errorf("%s: %+v until %v, want CPU %s until %v", tc.name, templates[0], until, tc.wantCPU, wantUntil)
+		}
+	}
+}
+
+// TestExpectedResources: a node that is younger than the grace may still list resources that a template or an earlier
+// node of its group has. Any node may have the resources of DeviceClasses.
+func TestExpectedResources(t *testing.T) {
+	list := func(name corev1.ResourceName, quantity string) corev1.ResourceList {
+		return corev1.ResourceList{name: resource.MustParse(quantity)}
+	}
+	const gpu = "example.com/gpu"
+	cpu, old, young := list("cpu", "2"), time.Hour, 5*time.Minute
+	for _, tc := range []struct {
+		name      string
+		age       time.Duration
+		lists     corev1.ResourceList // besides CPU
+		seen      []NodeTemplate
+		template  *corev1.Node
+		devices   corev1.ResourceList
+		want      string // GPUs
+		wantUntil time.Duration
+	}{
+		{name: "nothing is known of it", age: young, want: "0"},
+		{name: "the template has it", age: young, template: &corev1.Node{Status: corev1.NodeStatus{Allocatable: list(gpu, "4")}}, want: "4", wantUntil: 10 * time.Minute},
+		{name: "an earlier node had it", age: young, seen: []NodeTemplate{{Allocatable: list(gpu, "4")}}, want: "4", wantUntil: 10 * time.Minute},
+		{name: "the node lists none yet", age: young, lists: list(gpu, "0"), seen: []NodeTemplate{{Allocatable: list(gpu, "4")}}, want: "4", wantUntil: 10 * time.Minute},
+		{name: "the node lists fewer", age: young, lists: list(gpu, "2"), seen: []NodeTemplate{{Allocatable: list(gpu, "4")}}, want: "2"},
+		{name: "an old node does not list it any more", age: old, seen: []NodeTemplate{{Allocatable: list(gpu, "4")}}, want: "0"},
+		{name: "a DeviceClass has it", age: old, devices: list(gpu, "9"), want: "9"},
+	} {
+		n := node(tc.age, corev1.ConditionTrue)
+		n.Status.Allocatable = maps.Clone(cpu)
+		maps.Copy(n.Status.Allocatable, tc.lists)
+		facts := Facts{ProvisionGrace: 15 * time.Minute, Devices: tc.devices}
+		templates, until := facts.nodeSet([]*corev1.Node{n}, tc.seen, tc.template, now).templates()
+		var want time.Time
+		if tc.wantUntil > 0 {
+			want = now.Add(tc.wantUntil)
+		}
+		if got := templates[0].Allocatable[gpu]; got.String() != tc.want || !until.Equal(want) || templates[0].Allocatable.Cpu().String() != "2" {
+			t.Errorf("%s: %v until %v, want %s until %v", tc.name, templates[0].Allocatable, until, tc.want, want)
 		}
 	}
 }

@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"pkg/rollout":                           {"pkg/pool", "pkg/refusal"},
 	"pkg/returnplan":                        {"pkg/backoff"},
 	"pkg/returner":                          {"pkg/apis/config/v1", "pkg/capacitybuffer", "pkg/nodegroups", "pkg/pool", "pkg/refusal", "pkg/returnplan", "pkg/rollout"},
-	"pkg/gatekeeper/usage":                  {"pkg/aci", "pkg/pool", "pkg/refusal"},
+	"pkg/gatekeeper/usage":                  {"pkg/aci", "pkg/compat", "pkg/pool", "pkg/refusal"},
 	"pkg/gatekeeper/sources":                {"pkg/apis/config/v1", "pkg/pool", "pkg/nodegroups", "pkg/nodegroups/static", "pkg/nodegroups/clusterautoscaler", "pkg/nodegroups/karpenter", "pkg/gate", "pkg/published"},
 	"pkg/gatekeeper/providers":              {"pkg/aci", "pkg/breaker", "pkg/pool", "pkg/nodegroups", "pkg/published", "pkg/refusal", "pkg/returnplan"},
 	"pkg/gatekeeper/waiting":                {"pkg/alike", "pkg/nodegroups", "pkg/gate", "pkg/published"},

@@ -14,6 +14,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -121,7 +122,7 @@ func (u *Usage) See(pod *v1.Pod) {
 	if now.node != "" {
 		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
 		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
-			requests := resource.PodRequests(pod, resource.PodResourcesOptions{UseStatusResources: true})
+			requests := resource.PodRequests(pod, resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: compat.PodLevelResize})
 			now.Requests = aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()}.Bounded()
 		}
 	}
