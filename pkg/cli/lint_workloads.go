@@ -201,7 +201,9 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 			e.request.AzureFiles, _ = c.azureFiles(ctx, e.pod) // without the right, the volumes do not count as Azure Files
 		}
 		e.ask(e.pod)
-		w.Untolerated = e.untolerated()
+		if e.fitsNoPool() {
+			l.FitNoPool = append(l.FitNoPool, w.String())
+		}
 		if code := e.never(); code != "" && code != gate.ReasonBelowPriority.Code && code != gate.ReasonUnknownOrder.Code {
 			w.CannotBurst = code + ", " + gate.Lookup(code).Sentence
 		}

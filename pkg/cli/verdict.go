@@ -38,8 +38,9 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	p, request := e.published, e.published.view.Request(pod, e.now)
 	request.AzureFiles, request.NotSelected, request.Tenant = e.request.AzureFiles, e.request.NotSelected, e.request.Tenant
 	request.RefusedAt, request.NoScaleUp = e.request.RefusedAt, e.request.NoScaleUp
-	if e.inGang() {
-		request.Gang = "the pod is in a gang"
+	inGang := func(p corev1.Pod) bool { return slices.Contains(codesOf(&p), gate.ReasonGroupNotHeld.Code) }
+	if inGang(*e.pod) || e.workload != nil && slices.ContainsFunc(e.workload.pods, inGang) { // only the scheduler knows the gangs
+		request.Gang = "of the pod"
 	}
 	e.request = request
 	decision := p.view.Decide(request, p.pools, e.now)
@@ -62,16 +63,6 @@ func (e *explainer) ask(pod *corev1.Pod) {
 		}
 		e.Pools = append(e.Pools, v)
 	}
-}
-
-// inGang reports whether the scheduler has said of the pod, or of a pod of the workload, that it is in a gang. The
-// published state does not have the gangs.
-func (e *explainer) inGang() bool {
-	pods := []corev1.Pod{*e.pod}
-	if e.workload != nil {
-		pods = e.workload.pods
-	}
-	return slices.ContainsFunc(pods, func(p corev1.Pod) bool { return slices.Contains(codesOf(&p), gate.ReasonGroupNotHeld.Code) })
 }
 
 // addRegular sets v to the decision on the regular pool with index i.
@@ -147,20 +138,11 @@ func (e *Explanation) never() string {
 	return code
 }
 
-// untolerated returns the taints that keep the pod off the regular pools. It returns nil if the pod fits a pool.
-func (e *Explanation) untolerated() []string {
-	var taints []string
-	for _, v := range e.Pools {
-		taint, found := strings.CutPrefix(v.Reason.Detail, gate.Untolerated)
-		switch {
-		case v.Burst:
-		case !gate.IsNotApplicable(v.Reason):
-			return nil
-		case found:
-			taints = append(taints, taint)
-		}
-	}
-	return taints
+// fitsNoPool reports whether the pod fits no regular pool, and a toleration may change that.
+func (e *Explanation) fitsNoPool() bool {
+	fits := func(v PoolVerdict) bool { return !v.Burst && !gate.IsNotApplicable(v.Reason) }
+	untolerated := func(v PoolVerdict) bool { return strings.HasPrefix(v.Reason.Detail, gate.Untolerated) }
+	return !slices.ContainsFunc(e.Pools, fits) && slices.ContainsFunc(e.Pools, untolerated)
 }
 
 // named returns the names of the pools with the given verdict.

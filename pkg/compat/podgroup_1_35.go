@@ -7,9 +7,8 @@ import corev1 "k8s.io/api/core/v1"
 // PodGroup returns the name of the group of pods that the pod names, and whether it names one. kube-scheduler schedules
 // the pods of a group together.
 func PodGroup(pod *corev1.Pod) (name string, ok bool) {
-	ref := pod.Spec.WorkloadRef
-	if ref == nil {
-		return "", false
+	if ref := pod.Spec.WorkloadRef; ref != nil {
+		return ref.Name + "/" + ref.PodGroup, true
 	}
-	return ref.Name + "/" + ref.PodGroup, true
+	return "", false
 }

@@ -10,9 +10,8 @@ import (
 // PodGroup returns the name of the group of pods that the pod names, and whether it names one. kube-scheduler schedules
 // the pods of a group together.
 func PodGroup(pod *corev1.Pod) (name string, ok bool) {
-	group := pod.Spec.SchedulingGroup
-	if group == nil {
-		return "", false
+	if group := pod.Spec.SchedulingGroup; group != nil {
+		return ptr.Deref(group.PodGroupName, "without a name"), true
 	}
-	return ptr.Deref(group.PodGroupName, "without a name"), true
+	return "", false
 }

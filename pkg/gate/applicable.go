@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -283,17 +282,13 @@ func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool 
 }
 
 // tooSmall returns a mismatch if a request exceeds the node's allocatable amount of the resource: the first in the order of
-// the resources' names, so that the message is always the same. No node lists the resources that DeviceClasses give their
-// own names.
+// the resources' names, so that the message is always the same.
 func (n newNode) tooSmall(requests corev1.ResourceList) (first mismatch) {
 	if len(n.allocatable) == 0 {
 		return first
 	}
 	for name, request := range requests {
 		have, listed := n.allocatable[name]
-		if strings.HasPrefix(string(name), resourceapi.ResourceDeviceClassPrefix) {
-			continue
-		}
 		if !request.IsZero() && (listed || aci.IsExtendedResource(name)) && request.Cmp(have) > 0 && (first.none() || string(name) < first.key) {
 			first = mismatch{what: mismatchSize, key: string(name), asked: request, offers: have}
 		}

@@ -169,7 +169,7 @@ func (e *evaluation) order(i int, v Verdict) Verdict {
 // VMs and a part on burst nodes.
 func (e *evaluation) gang(_ int, v Verdict) Verdict {
 	if e.req.Gang != "" {
-		return closed(ReasonGroupNotHeld, e.req.Gang)
+		return closed(ReasonGroupNotHeld, "group "+e.req.Gang)
 	}
 	return v
 }

@@ -100,7 +100,7 @@ type Request struct {
 	// NoScaleUp returns the cluster autoscaler's last event NotTriggerScaleUp on the pod. The gate calls NoScaleUp only
 	// for node groups that can grow. nil means that the gate does not read events.
 	NoScaleUp func(pod *corev1.Pod) nodegroups.NoScaleUp
-	// Gang describes the pod's gang, a group of pods that run all or not at all. It is empty if the pod is in none.
+	// Gang is the name of the pod's gang, a group of pods that run all or not at all. It is empty if the pod is in none.
 	Gang string
 	// AzureFiles is the result of Volumes.AzureFiles for the pod.
 	AzureFiles bool

@@ -303,7 +303,6 @@ func TestApplicable(t *testing.T) {
 		{"too large for any node", []nodegroups.NodeTemplate{ssd}, nil, requests(corev1.ResourceCPU, "3"), false},
 		{"as large as a node", []nodegroups.NodeTemplate{ssd}, nil, requests(corev1.ResourceCPU, "2"), true},
 		{"a device that the nodes lack", []nodegroups.NodeTemplate{ssd}, nil, requests("nvidia.com/gpu", "1"), false},
-		{"a device by the name of its DeviceClass", []nodegroups.NodeTemplate{ssd}, nil, requests("deviceclass.resource.kubernetes.io/gpu", "1"), true},
 		{"storage that the nodes do not report", []nodegroups.NodeTemplate{ssd}, nil, requests(corev1.ResourceEphemeralStorage, "1Gi"), true},
 		{"a node that has not reported its size", []nodegroups.NodeTemplate{booting}, nil, requests(corev1.ResourceCPU, "64"), true},
 		{"empty pool: anything may fit", nil, nil, selector(map[string]string{"disk": "ssd"}), true},

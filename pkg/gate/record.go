@@ -84,11 +84,10 @@ func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string 
 	}
 	var said []string
 	for k := range d.Regular {
-		reason := d.Regular[k].Reason
-		switch {
-		case IsNotApplicable(reason):
-			said = append(said, pools.At(k).Name+" "+reason.Code+": "+reason.Detail)
-		case reason.Code != "":
+		if reason := d.Regular[k].Reason; reason.Code != "" {
+			if IsNotApplicable(reason) {
+				reason.Code += ": " + reason.Detail
+			}
 			said = append(said, pools.At(k).Name+" "+reason.Code)
 		}
 	}

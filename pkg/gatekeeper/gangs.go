@@ -5,7 +5,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -20,48 +19,34 @@ import (
 // groupsInterval is how often the gatekeeper looks whether the API server serves PodGroups.
 const groupsInterval = 5 * time.Minute
 
-// watchGroups watches PodGroups as soon as the API server serves them. In a build that does not see which pods belong to
-// a PodGroup, it only records that there are PodGroups.
+// watchGroups watches PodGroups as soon as the API server serves them, in the version that it prefers.
 func (g *Gatekeeper) watchGroups(ctx context.Context) {
 	var resource schema.GroupVersionResource
-	if err := wait.PollUntilContextCancel(ctx, groupsInterval, true, func(context.Context) (served bool, _ error) {
-		resource, served = podGroups(g.config.Client.Discovery())
-		return served, nil
+	if err := wait.PollUntilContextCancel(ctx, groupsInterval, true, func(context.Context) (bool, error) {
+		all, _ := discovery.ServerPreferredResources(g.config.Client.Discovery()) // after an error, there are the others
+		found, _ := discovery.GroupVersionResources(all)                          // fails only for an unknown form of versions
+		for resource = range found {
+			if resource.Group == "scheduling.k8s.io" && resource.Resource == "podgroups" {
+				return true, nil
+			}
+		}
+		return false, nil
 	}); err != nil {
 		return // the context has ended
 	}
-	if !compat.SeesPodGroups {
-		g.groupsIgnored.Store(true)
-		poke(g.changed)
-		return
-	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(g.config.Dynamic, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(g.config.Dynamic, resource, v1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	_, _ = informer.AddEventHandler(g.lookInNamespace()) // fails only after the informer was stopped
 	store := informer.GetStore()
 	g.groups.Store(&store)
+	poke(g.changed) // in a build that does not see the pods' groups, PodGroups are a problem
 	informer.RunWithContext(ctx)
 }
 
-// podGroups returns the resource of PodGroups in the version that the API server prefers, and whether it serves them.
-func podGroups(client discovery.DiscoveryInterface) (schema.GroupVersionResource, bool) {
-	all, _ := discovery.ServerPreferredResources(client) // after an error, there are the other resources
-	found, _ := discovery.GroupVersionResources(all)     // fails only for a version that cannot be parsed
-	for resource := range found {
-		if resource.Group == "scheduling.k8s.io" && resource.Resource == "podgroups" {
-			return resource, true
-		}
-	}
-	return schema.GroupVersionResource{}, false
-}
-
-// gang returns "group" and the name of the pod's group if the group is a gang, or "". Each group counts as a gang until the
+// gang returns the name of the pod's group if the group is a gang, or "". Each group counts as a gang until the
 // scheduler has read a PodGroup with the policy basic, and so does a part of a CompositePodGroup.
 func (g *Gatekeeper) gang(pod *v1.Pod) string {
 	name, ok := compat.PodGroup(pod)
-	if !ok {
-		return ""
-	}
-	if store := g.groups.Load(); store != nil {
+	if store := g.groups.Load(); ok && store != nil {
 		object, _, _ := (*store).GetByKey(pod.Namespace + "/" + name) // does not fail
 		if group, read := object.(*unstructured.Unstructured); read {
 			_, basic, _ := unstructured.NestedFieldNoCopy(group.Object, "spec", "schedulingPolicy", "basic")
@@ -71,17 +56,16 @@ func (g *Gatekeeper) gang(pod *v1.Pod) string {
 			}
 		}
 	}
-	return "group " + name
+	return name
 }
 
 // warnOfGang writes an event on a held pod of a gang. Only one pod of each gang gets the event.
 func (g *Gatekeeper) warnOfGang(pod *v1.Pod, decision *gate.Decision) {
-	gang := g.gang(pod)
-	key := pod.Namespace + "/" + gang
-	if _, warned := g.warned.Get(key); warned || gang == "" || !decision.Closes(gate.ReasonGroupNotHeld) {
-		return
+	name := g.gang(pod)
+	key := pod.Namespace + "/" + name
+	if _, warned := g.warned.Get(key); !warned && decision.Closes(gate.ReasonGroupNotHeld) {
+		g.warned.Add(key, nil)
+		g.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, "GroupNotHeld", "Holding",
+			"the pods of group %s do not burst: the scheduler places pods one by one, so a part of a gang might run on VMs and a part on burst nodes. The group counts as a gang unless its PodGroup has the policy basic and belongs to no CompositePodGroup", name)
 	}
-	g.warned.Add(key, nil)
-	g.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, "GroupNotHeld", "Holding",
-		"the pods of %s do not burst: the scheduler places pods one by one, so a part of a gang might run on VMs and a part on burst nodes. The group counts as a gang unless its PodGroup has the policy basic and belongs to no CompositePodGroup", gang)
 }

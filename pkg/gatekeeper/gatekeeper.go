@@ -106,9 +106,6 @@ type Gatekeeper struct {
 	groups    atomic.Pointer[cache.Store] // the PodGroups; nil until the API server serves them
 	leading   atomic.Bool                 // whether this scheduler is the leader; false in a standby
 
-	// groupsIgnored is set if the API server serves PodGroups, and this build does not see which pods belong to them.
-	groupsIgnored atomic.Bool
-
 	full atomic.Pointer[full] // nil if the next sync is to look anew
 
 	freedNodes freedNodes // nodes that may have free capacity for held pods
@@ -328,12 +325,9 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	view := g.view.Load()
-	signature := any(alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant))
+	signature := any([]any{alike.Scheduler(pod, req.AzureFiles, req.NotSelected, req.Tenant), req.Gang != ""})
 	if g.isFull(pod.UID, view) {
 		signature = []any{signature, "overflow"}
-	}
-	if req.Gang != "" {
-		signature = []any{signature, "gang"}
 	}
 	if g.config.Pools.LimitsNamespaces() {
 		signature = []any{signature, pod.Namespace}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
@@ -175,7 +176,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.loop.problems.Look(g.sources, g.override, g.declines, g.held.Any, view, byPool, g.returns.Load().problem, g.groupsIgnored.Load(), now)
+	g.loop.problems.Look(g.sources, g.override, g.declines, g.held.Any, view, byPool, g.returns.Load().problem, !compat.SeesPodGroups && g.groups.Load() != nil, now)
 }
 
 // reconsider decides again for the held pods. If the gate of a burst pool has opened for a pod, and the pool's budget

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
@@ -48,11 +49,12 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 // devices returns the extended resources of DeviceClasses. From 1.36 on, a node can have devices for them, and does not
 // list how many.
 func (g *Gatekeeper) devices() v1.ResourceList {
-	devices := v1.ResourceList{}
+	devices, many := v1.ResourceList{}, *apiresource.NewQuantity(math.MaxInt32, apiresource.DecimalSI)
 	classes, _ := g.classes.List(labels.Everything()) // does not fail
 	for _, class := range classes {
+		devices[v1.ResourceName(resourceapi.ResourceDeviceClassPrefix+class.Name)] = many
 		if name := class.Spec.ExtendedResourceName; name != nil {
-			devices[v1.ResourceName(*name)] = *apiresource.NewQuantity(math.MaxInt32, apiresource.DecimalSI)
+			devices[v1.ResourceName(*name)] = many
 		}
 	}
 	return devices

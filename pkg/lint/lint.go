@@ -5,6 +5,7 @@ package lint
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -61,6 +62,8 @@ type Facts struct {
 	Args      *configv1.PoolPriorityArgs
 	// Workloads are those of the cluster or of files.
 	Workloads []Workload
+	// FitNoPool names the workloads of this scheduler whose pods fit no regular pool because of taints.
+	FitNoPool []string
 	// Overlaps are the nodes in several pools, unless they are among the scheduler's problems.
 	Overlaps []pool.Overlap
 	// BurstNodes are the nodes of burst pools. nil means that they are not known, or that there is none.
@@ -109,7 +112,14 @@ func Check(f *Facts) []Finding {
 	for i := range f.Workloads {
 		f.checkWorkload(&f.Workloads[i], add)
 	}
-	f.checkFits(add)
+	if n := len(f.FitNoPool); n > 0 {
+		severity := Warning
+		if f.Pools.Autoscaled() && slices.ContainsFunc(f.Args.Pools, func(p configv1.Pool) bool { return p.Karpenter != nil }) {
+			severity = Error // neither autoscaler adds a VM for the pods
+		}
+		add("NoPoolFits", severity, "workloads", "docs/gate.md#which-groups-fit-a-pod", "tolerate the taint of one of the pools, which kubectl pools explain names",
+			"the pods of %d workload(s) fit no VM, because of taints. They burst while VMs could be added, or wait for ever: %s", n, strings.Join(f.FitNoPool, ", "))
+	}
 	order := []Severity{Error, Warning, Info}
 	slices.SortStableFunc(found, func(a, b Finding) int { return slices.Index(order, a.Severity) - slices.Index(order, b.Severity) })
 	return found

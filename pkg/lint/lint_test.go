@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 		a.Pools[1].ClusterAutoscaler, a.Pools[1].Karpenter = nil, &configv1.KarpenterSource{NodePool: "default"}
 	}
 	unfit := func(f *Facts) {
-		f.Workloads = []Workload{workload(func(w *Workload) { w.Ours, w.Untolerated = true, []string{"a=b:NoSchedule", "c:NoSchedule"} }), workload(func(w *Workload) { w.Ours = true })}
+		f.FitNoPool = []string{"Deployment shop/web"}
 	}
 	for _, tc := range []struct {
 		name   string

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -37,9 +36,6 @@ type Workload struct {
 	// CannotBurst is why no burst pool can run the workload's pods: a code and a sentence. It is empty if one can, or if
 	// that is not known.
 	CannotBurst string
-	// Untolerated has the taints that keep the workload's pods off all regular pools. It is empty if the pods fit one of
-	// the pools, or if another cause than a taint keeps them off each pool.
-	Untolerated []string
 	// Lost has the protections that the pods have on VMs.
 	Lost gate.Lost
 	// Unauthorized is an image of Azure Container Registry that the pods have no pull secret for; empty if there is none.
@@ -135,34 +131,6 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",
 				"in pool %s, its image %s may not be pulled: Container Instances do not use the kubelet's identity, and there is no imagePullSecret", p.Name, w.Unauthorized)
 		}
-	}
-}
-
-// checkFits counts the workloads whose pods fit no VM because of taints. Where two autoscalers share a cluster, each has a
-// taint on its nodes, and pods without a toleration get no VM of either.
-func (f *Facts) checkFits(add adder) {
-	var names []string
-	taints, sources, severity := map[string]bool{}, map[bool]bool{}, Warning
-	for i := range f.Workloads {
-		w := &f.Workloads[i]
-		if len(w.Untolerated) > 0 {
-			names = append(names, w.String())
-		}
-		for _, taint := range w.Untolerated {
-			taints[taint] = true
-		}
-	}
-	for i := range f.Pools.Regular() {
-		if p := f.Pools.At(i); p.ClusterAutoscaler != nil || p.Karpenter != nil {
-			sources[p.Karpenter != nil] = true
-		}
-	}
-	if len(sources) > 1 {
-		severity = Error
-	}
-	if len(names) > 0 {
-		add("NoPoolFits", severity, "workloads", "docs/gate.md#which-groups-fit-a-pod", "tolerate one of the taints "+strings.Join(slices.Sorted(maps.Keys(taints)), ", "),
-			"the pods of %d workload(s) fit no VM, so that they burst while VMs could be added, or wait for ever: %s", len(names), strings.Join(names, ", "))
 	}
 }
 

@@ -34,11 +34,14 @@ type nodeSet struct {
 // nodeSet finds the startup taints of the nodes at the time now. seen are the templates of earlier nodes of the group,
 // and template is the group's configured template, or nil.
 func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *corev1.Node, now time.Time) *nodeSet {
+	var lasting []corev1.Taint
 	var expected NodeTemplate
 	for i := range seen {
+		lasting = append(lasting, seen[i].Taints...)
 		expected.raise(seen[i].Allocatable)
 	}
 	if template != nil {
+		lasting = append(lasting, LastingTaints(template.Spec.Taints)...)
 		expected.raise(template.Status.Allocatable)
 	}
 	k := &nodeSet{nodes: nodes, grace: f.ProvisionGrace, now: now, expected: expected.Allocatable, devices: f.Devices}
@@ -46,14 +49,7 @@ func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *cor
 	if !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return isYoung(node) && IsTainted(node) }) {
 		return k
 	}
-	var lasting []corev1.Taint
 	known := len(seen) > 0 || template != nil
-	for i := range seen {
-		lasting = append(lasting, seen[i].Taints...)
-	}
-	if template != nil {
-		lasting = append(lasting, LastingTaints(template.Spec.Taints)...)
-	}
 	k.startupTaints = map[*corev1.Node][]corev1.Taint{}
 	for _, node := range slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }) {
 		grace := f.ProvisionGrace

@@ -83,22 +83,18 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 			}
 		}
 		last.raise(allocatable)
-		if late := node.CreationTimestamp.Add(k.grace); k.now.Before(late) && len(allocatable) > 0 && last.add(k.expected) {
+		last.add(k.devices)
+		if late := node.CreationTimestamp.Add(k.grace); k.now.Before(late) && last.add(k.expected) {
 			until = Earliest(until, late)
-		}
-	}
-	for _, template := range found {
-		if len(template.Allocatable) > 0 {
-			template.add(k.devices)
 		}
 	}
 	return found, until
 }
 
-// add adds those of the resources that the template lacks. It reports whether there are any.
+// add adds those of the resources that the template lacks, if it has any. It reports whether it added one.
 func (s *NodeTemplate) add(resources corev1.ResourceList) (added bool) {
 	for name, quantity := range resources {
-		if have := s.Allocatable[name]; have.IsZero() {
+		if have := s.Allocatable[name]; have.IsZero() && len(s.Allocatable) > 0 {
 			s.Allocatable[name], added = quantity, true
 		}
 	}

@@ -106,8 +106,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, decl
 		ps.problemf("ReturnUnfinished", "", nil, "%s", returning)
 	}
 	if groupsIgnored {
-		ps.problemf("PodGroupsIgnored", "", nil, "the API server serves PodGroups, and the build for Kubernetes 1.35 does not see which pods belong to them. The pods of a gang may be split between VMs and burst nodes. "+
-			"Install the build for the API server's version, or remove the burst pools")
+		ps.problemf("PodGroupsIgnored", "", nil, "the API server serves PodGroups, and the build for Kubernetes 1.35 does not see which pods belong to them. A gang may be split between VMs and burst nodes. Install a newer build, or remove the burst pools")
 	}
 	if cm, message := override.Problem(); message != "" {
 		ps.problemf(sources.EventOverrideUnreadable, "", cm, "%s", message)
