@@ -95,6 +95,7 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 	} else {
 		e.workload = newWorkload(object, c.namespace)
 		e.readPods(ctx, c)
+		_ = e.workload.readSample(ctx, c) // judgedBy has the error
 		e.pod = e.workload.newPod()
 	}
 	e.read(ctx, c)
@@ -102,6 +103,9 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 		e.note("The pools are not shown: %v.", notShown)
 	}
 	e.explain()
+	if e.workload != nil && e.workload.judgedBy != "" {
+		e.fact("Judged by", "%s", e.workload.judgedBy)
+	}
 	return o.print(e.Explanation, []string{nameOfObject(e.Object)}, func(w io.Writer) { o.printExplanation(w, e.Explanation, e.now) })
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -169,6 +170,15 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 	if err != nil {
 		l.skip("CapacityBuffers", err)
 	}
+	failed := map[string][]string{}
+	for _, w := range f.found {
+		if err := w.readSample(ctx, c); err != nil {
+			failed[err.Error()] = append(failed[err.Error()], w.reference.Kind+" "+w.reference.Namespace+"/"+w.reference.Name)
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(failed)) {
+		l.skip(fmt.Sprintf("new pods of %s, such as %s, but by the template", count(len(failed[why]), "workload", "workloads"), failed[why][0]), errors.New(why))
+	}
 	l.addWorkloads(f.found)
 	for i := range l.Workloads {
 		w := &l.Workloads[i]
@@ -213,13 +223,13 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 // addWorkloads adds the workloads, with what was read of their namespaces and ServiceAccounts.
 func (l *linter) addWorkloads(found []*workload) {
 	for _, from := range found {
-		w := lint.Workload{Kind: from.reference.Kind, Namespace: from.reference.Namespace, Name: from.reference.Name, Template: *from.template, Finishes: from.finishes}
+		pod := from.newPod()
+		w := lint.Workload{Kind: from.reference.Kind, Namespace: pod.Namespace, Name: from.reference.Name, Finishes: from.finishes, JudgedBy: from.judgedBy,
+			Template: corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}}
 		namespace := l.namespaces[w.Namespace]
-		asked := cmp.Or(w.Template.Spec.SchedulerName, corev1.DefaultSchedulerName)
-		w.ByNamespace = namespace != nil && namespace.Labels[lint.SchedulerLabel] == l.Scheduler && asked == corev1.DefaultSchedulerName && w.Kind != "DaemonSet" && l.Scheduler != ""
-		w.Ours = asked == l.Scheduler || w.ByNamespace
-		pod := &corev1.Pod{ObjectMeta: *w.Template.ObjectMeta.DeepCopy(), Spec: w.Template.Spec}
-		pod.Namespace = w.Namespace
+		ofDefault := cmp.Or(from.template.Spec.SchedulerName, corev1.DefaultSchedulerName) == corev1.DefaultSchedulerName
+		w.ByNamespace = namespace != nil && namespace.Labels[lint.SchedulerLabel] == l.Scheduler && ofDefault && w.Kind != "DaemonSet" && l.Scheduler != ""
+		w.Ours = cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName) == l.Scheduler || w.ByNamespace
 		w.Lost = gate.LostBy(pod, namespace, l.policies[w.Namespace])
 		account := w.Namespace + "/" + cmp.Or(pod.Spec.ServiceAccountName, "default")
 		if l.canPull != nil && len(pod.Spec.ImagePullSecrets) == 0 && !l.canPull[account] {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -32,9 +34,10 @@ type server struct {
 
 	mu        sync.Mutex
 	now       time.Time
-	objects   map[string]runtime.Object              // by their paths
-	forbidden []string                               // prefixes of "verb path"
-	patched   func(as string) *apierrors.StatusError // answers a patch by the impersonated user; nil lets it pass
+	objects   map[string]runtime.Object                // by their paths
+	forbidden []string                                 // prefixes of "verb path"
+	patched   func(as string) *apierrors.StatusError   // answers a patch by the impersonated user; nil lets it pass
+	created   func(*corev1.Pod) *apierrors.StatusError // changes a new pod, as admission does, or refuses it; nil: the user may not create pods
 	asked     []string
 }
 
@@ -90,6 +93,10 @@ func collection(r schema.GroupVersionResource, namespace string) string {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	w.Header().Set("Date", s.now.UTC().Format(http.TimeFormat))
+	if r.Method == http.MethodPost {
+		s.serveCreate(w, r)
+		return
+	}
 	asked := "get " + r.URL.Path
 	s.asked = append(s.asked, asked)
 	refused := slices.ContainsFunc(s.forbidden, func(what string) bool { return strings.HasPrefix(asked+"$", what) })
@@ -113,6 +120,29 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.serveList(w, r)
 	}
+}
+
+// serveCreate answers the dry run of a new pod.
+func (s *server) serveCreate(w http.ResponseWriter, r *http.Request) {
+	defer s.mu.Unlock()
+	p := &corev1.Pod{}
+	data, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), data, p)
+	}
+	if err != nil || r.URL.Query().Get("dryRun") != metav1.DryRunAll || p.GenerateName == "" {
+		s.Errorf("POST %s: %v", r.URL, err)
+	}
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New(`User "u" cannot create resource "pods" in API group "" in the namespace "n"`))
+	if s.created != nil {
+		refused = s.created(p)
+	}
+	if refused != nil {
+		fail(w, refused)
+		return
+	}
+	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: kindPod}
+	answer(w, p)
 }
 
 // resources are the resources that the server lists.

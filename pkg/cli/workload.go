@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -70,6 +73,8 @@ type workload struct {
 	finishes  bool                           // the pods end, and no time is set after which they are deleted
 	pods      []corev1.Pod
 	nodes     map[string]*corev1.Node // by name; see nodesOf
+	sample    *corev1.Pod             // a new pod as the API server makes it; nil if only the template is known
+	judgedBy  string                  // what a new pod is taken from; empty for a pod, a DaemonSet, and without a cluster
 }
 
 // newWorkload converts an object of one of the kinds to a workload. For any other kind, it returns nil.
@@ -120,40 +125,68 @@ func (e *explainer) readPods(ctx context.Context, c *cluster) {
 	}
 }
 
-// newPod returns the pod that the workload would create now.
+// newPod returns the pod that the workload would create now: the sample or, without one, a pod of the template.
 func (w *workload) newPod() *corev1.Pod {
+	if w.sample != nil {
+		return w.sample.DeepCopy()
+	}
 	pod := &corev1.Pod{ObjectMeta: *w.template.ObjectMeta.DeepCopy(), Spec: *w.template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name = w.reference.Namespace, w.reference.Name+endOfName[w.reference.Kind]
 	for i := range w.claims {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: w.claims[i].Name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: w.claims[i].Name + "-" + w.reference.Name + "-0"}}})
 	}
-	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: w.reference.Name, UID: w.uid}, w.kind)
-	switch w.reference.Kind {
-	case kindPod:
+	if w.reference.Kind == kindPod {
 		return pod
-	case "Deployment", "CronJob": // a new pod gets the owner of the newest pod
-		owner.Kind = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job"}[w.reference.Kind]
-		if last := w.last(); last != nil {
-			owner = last
-		}
 	}
+	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: w.reference.Name, UID: w.uid}, w.kind)
+	owner.Kind = cmp.Or(map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job"}[w.reference.Kind], owner.Kind)
 	pod.OwnerReferences = []metav1.OwnerReference{*owner}
 	return pod
 }
 
-// last returns the controller of the newest pod that has a controller. If none of the workload's pods has a controller,
-// last returns nil.
-func (w *workload) last() *metav1.OwnerReference {
-	var last *metav1.OwnerReference
-	var made metav1.Time
+// readSample sets the sample, because admission, such as a LimitRange or a webhook that injects a sidecar, changes the pods
+// of a template. The sample is the workload's newest pod. For a workload without pods, it is a new pod that the API server
+// makes by a dry run. A DaemonSet makes each pod for its node, so it has no sample.
+func (w *workload) readSample(ctx context.Context, c *cluster) (err error) {
+	if w.reference.Kind == kindPod || w.reference.Kind == "DaemonSet" {
+		return nil
+	}
+	var made *corev1.Pod
 	for i := range w.pods {
-		p := &w.pods[i]
-		if owner := metav1.GetControllerOf(p); owner != nil && (last == nil || made.Before(&p.CreationTimestamp)) {
-			last, made = owner, p.CreationTimestamp
+		if p := &w.pods[i]; metav1.GetControllerOfNoCopy(p) != nil && (made == nil || made.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			made, w.judgedBy = p, "its newest pod, "+p.Name
 		}
 	}
-	return last
+	if made == nil {
+		w.judgedBy = "a dry run of a new pod"
+		if made, err = c.dryRun(ctx, w.newPod()); err != nil {
+			w.judgedBy = "its template: " + err.Error()
+			return err
+		}
+	}
+	w.sample = &corev1.Pod{Spec: *made.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.reference.Namespace, Name: w.newPod().Name, Labels: made.Labels, Annotations: made.Annotations, OwnerReferences: made.OwnerReferences}}
+	if made.Spec.NodeName != "" && slices.ContainsFunc(made.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey }) {
+		w.sample.Spec.Tolerations = w.template.Spec.Tolerations // the controller added those of a burst pool
+	}
+	w.sample.Spec.NodeName, w.sample.Spec.EphemeralContainers = "", nil
+	return nil
+}
+
+// dryRun returns the pod as the API server would create it, and creates nothing.
+func (c *cluster) dryRun(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	owner := &pod.OwnerReferences[0]
+	pod.Name, pod.GenerateName = "", owner.Name+"-"
+	owner.UID, owner.BlockOwnerDeletion = cmp.Or(owner.UID, "new"), nil // the owner in a file has no UID
+	made, err := c.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case denial.WithoutRight(err):
+		err = errors.New("you may not create pods there")
+	case err != nil:
+		err = fmt.Errorf("a dry run of a new pod fails: %w", oneLine(err))
+	}
+	return made, err
 }
 
 // ofWorkload explains a workload. It shows the number of pods in each pool, and the gate's decision for a new pod.

@@ -25,7 +25,9 @@ const SchedulerLabel = "poolpriority.dev/scheduler"
 // Workload is an object that creates pods, or a pod without a controller.
 type Workload struct {
 	Kind, Namespace, Name string
-	Template              corev1.PodTemplateSpec
+	// Template is what new pods look like, and JudgedBy is what it was taken from; empty if that is plain.
+	Template corev1.PodTemplateSpec
+	JudgedBy string
 	// Pods is the number of the workload's pods, OnBurst of those on nodes of burst pools, OtherScheduler of those with
 	// another schedulerName than this scheduler's, and Ignored of those for which no scheduler has written a condition
 	// for a minute. Expendable is the number of pods for which the cluster autoscaler adds no VM, because of their priority.
@@ -50,6 +52,11 @@ func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Na
 
 // checkWorkload checks the workload.
 func (f *Facts) checkWorkload(w *Workload, add adder) {
+	if plain := add; w.JudgedBy != "" {
+		add = func(code string, severity Severity, object, see, remedy, format string, a ...any) {
+			plain(code, severity, object, see, remedy, format+" (judged by %s)", append(a, w.JudgedBy)...)
+		}
+	}
 	object := w.String()
 	gateTaint := f.Pools.GateTaint()
 	tolerations := w.Template.Spec.Tolerations
