@@ -223,6 +223,9 @@ func (e *explainer) waitsFor(reason string) string {
 	case open != "" && e.Changed:
 		return fmt.Sprintf(", and the gate of %s is open now: the scheduler tries the pod again in a moment if a node there has room.", open)
 	case open != "":
+		if strings.Contains(e.Message, "anti-affinity rules") || strings.Contains(e.Message, "topology spread constraints") {
+			e.Advice = append(e.Advice, "one virtual node is one host, and in no zone: make the anti-affinity preferred, or the spread constraint ScheduleAnyway")
+		}
 		return fmt.Sprintf(", and the gate of %s is open, but no node there takes the pod (%s): the scheduler's message shows why the pod does not fit.", open, gate.ReasonNoRoom.Code)
 	}
 	for _, closed := range []struct{ code, text string }{ // the first that closes a burst pool

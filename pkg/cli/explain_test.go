@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/aci"
@@ -61,6 +62,12 @@ func claims(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
 	}
+}
+
+// apart sets a required anti-affinity over hosts.
+func apart(p *corev1.Pod) {
+	p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+		{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}}}}
 }
 
 func ownedBy(kind, name string) func(*corev1.Pod) {
@@ -222,6 +229,7 @@ func TestExplainPod(t *testing.T) {
 		{"wait-limit", growing(t, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.WaitLimit.Duration = 2 * time.Minute }),
 			pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
 		{"no-room", full(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 Too many pods, 5 Insufficient cpu.")), nil},
+		{"one-host", full(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 "+interpodaffinity.ErrReasonAntiAffinityRulesNotMatch+", 5 Insufficient cpu."), apart), nil},
 		{"nominated", growing(t), pod(held, time.Minute, reported(time.Minute, said("PoolGrowing")), func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
 		{"nominated-first-try", growing(t), pod(held, 20*time.Second, func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
 		{"failed", growing(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonSchedulerError, "running Bind plugin: the server is away")), nil},

@@ -31,6 +31,7 @@ type rolling struct {
 	deployment *appsv1.Deployment
 	serial     int
 	last       *v1.Pod // that retry tried
+	kind       string  // of the owner of the ReplicaSets
 	// followsRollouts says that the configuration has rollouts followed.
 	followsRollouts bool
 }
@@ -46,7 +47,7 @@ func newRolling(t *testing.T, maxUnavailable int32) *rolling {
 
 func newRollingWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, maxUnavailable int32) *rolling {
 	t.Helper()
-	w := &rolling{harness: newHarness(t, cfg), clock: testingclock.NewFakeClock(time.Now())}
+	w := &rolling{harness: newHarness(t, cfg), clock: testingclock.NewFakeClock(time.Now()), kind: "Deployment"}
 	w.plugin.clock = w.clock
 	w.followsRollouts = *pluginArgs(cfg).ScaleIn.HoldSurge
 	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
@@ -96,7 +97,7 @@ func (w *rolling) replicas(name string, revision, n int32) {
 func (w *rolling) replicasOf(deployment, name string, revision, n int32) {
 	w.Helper()
 	must.NoError(w, w.shared.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(&appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner("Deployment", deployment),
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner(w.kind, deployment),
 			Annotations: map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(revision)}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &n},
 	}))
@@ -258,6 +259,21 @@ func TestSurge(t *testing.T) {
 		w.clock.SetTime(time.Now())
 		w.end(20*time.Second, "old-0")
 		w.expect("another", w.try("new"), forRollout)
+	})
+	t.Run("an Argo Rollout", func(t *testing.T) {
+		w := newRolling(t, 1)
+		w.kind = "Rollout"
+		w.replicas("old", 1, 4)
+		w.replicas("new", 2, 2)
+		w.expect("while the canary pauses", w.try("new"), "virtual")
+		w.end(20*time.Second, "old-0")
+		w.expect("the first", w.try("new"), forRollout)
+		first := w.last
+		w.expect("the second, for which no pod goes", w.try("new"), "virtual")
+		w.expect("a pod of the old ReplicaSet", w.try("old"), "virtual")
+		w.clock.Step(30*time.Second + endingSlack)
+		w.end(time.Minute, "old-1")
+		w.expect("the first, after the grace period", w.retry(first), "virtual")
 	})
 	t.Run("waitLimit", func(t *testing.T) {
 		w := newRolling(t, 1)

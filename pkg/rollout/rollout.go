@@ -1,9 +1,10 @@
-// Package rollout computes whether a Deployment's rollout will free capacity for its new pods by deleting old pods. The
-// package has no side effects. It uses the same arithmetic as the Deployment controller (reconcileOldReplicaSets in
+// Package rollout computes whether a rollout, such as a Deployment's, will free capacity for its new pods by deleting old
+// pods. The package has no side effects. It uses the same arithmetic as the Deployment controller (reconcileOldReplicaSets in
 // pkg/controller/deployment/rolling.go).
 package rollout
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -20,8 +21,9 @@ import (
 )
 
 const (
-	// revisionAnnotation numbers a Deployment's ReplicaSets. The newest ReplicaSet has the highest number.
-	revisionAnnotation = "deployment.kubernetes.io/revision"
+	// revisionAnnotation numbers a Deployment's ReplicaSets, and argoRevision those of an Argo Rollout. The newest
+	// ReplicaSet has the highest number.
+	revisionAnnotation, argoRevision = "deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"
 	// deadlineExceeded is the reason in a Deployment's condition Progressing if its rollout makes no progress
 	// (TimedOutReason in pkg/controller/deployment/util).
 	deadlineExceeded = "ProgressDeadlineExceeded"
@@ -33,43 +35,61 @@ const (
 	defaultGrace = 30
 )
 
-// Rollout is a Deployment whose newest ReplicaSet replaces the pods of its other ReplicaSets.
+// Rollout is a Deployment, or another owner of ReplicaSets, whose newest ReplicaSet replaces the pods of its other
+// ReplicaSets.
 type Rollout struct {
 	// New is the key of the newest ReplicaSet (refusal.KeyOf).
 	New types.UID
-	// Old maps the key of each other ReplicaSet of the Deployment to its spec.replicas.
+	// Old maps the key of each other ReplicaSet of the owner to its spec.replicas.
 	Old map[types.UID]int
 	// Wanted is spec.replicas of the newest ReplicaSet.
 	Wanted int
 	// Replacing is set if old ReplicaSets still have pods that are not terminating.
 	Replacing bool
-	// Grace is the longest termination grace period of the Deployment's pods.
+	// Grace is the longest termination grace period of the owner's pods.
 	Grace time.Duration
-	// Deadline is how long the rollout may go without progress.
+	// Deadline is how long the rollout may go without progress; 0 for an owner of which only the ReplicaSets are known.
 	Deadline time.Duration
 
 	spare   int  // the sum of spec.replicas of all ReplicaSets, minus the number of pods that must be available
 	stopped bool // the controller deletes no old pod before a new pod is available, or no old pod at all
 }
 
-// Of returns the rollout of the Deployment d. own is the UID of the ReplicaSet with the new pods. Of returns nil if own
-// is not d's newest ReplicaSet, if d has no other ReplicaSet, or if d does not use rolling updates. all may contain
-// ReplicaSets of other Deployments.
+// Of returns the rollout of the Deployment d as OfOwner does. It returns nil if d does not use rolling updates.
 func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout {
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
 	}
-	r := &Rollout{New: refusal.KeyOf(d.Namespace, own), Old: map[types.UID]int{}, Deadline: defaultDeadline}
+	r := OfOwner(d, all, own)
+	if r == nil {
+		return nil
+	}
+	unavailable := maxUnavailable(d)
+	r.spare -= replicas(d.Spec.Replicas) - unavailable
+	r.stopped = unavailable == 0 || d.Spec.Paused || isStuck(d)
+	r.Deadline = defaultDeadline
+	if s := d.Spec.ProgressDeadlineSeconds; s != nil && *s != math.MaxInt32 {
+		r.Deadline = time.Duration(*s) * time.Second
+	}
+	return r
+}
+
+// OfOwner returns the rollout of an owner of which only the ReplicaSets are known, such as an Argo Rollout. It may pause at
+// any time, so new pods count only on old pods that are terminating. own is the UID of the ReplicaSet with the new pods.
+// OfOwner returns nil if own is not the owner's newest ReplicaSet, or if the owner has no other ReplicaSet. all may contain
+// ReplicaSets of other owners.
+func OfOwner(owner metav1.Object, all []*appsv1.ReplicaSet, own types.UID) *Rollout {
+	r := &Rollout{New: refusal.KeyOf(owner.GetNamespace(), own), Old: map[types.UID]int{}, stopped: true}
 	var newest *appsv1.ReplicaSet
 	for _, rs := range all {
-		if !metav1.IsControlledBy(rs, d) {
+		if !metav1.IsControlledBy(rs, owner) {
 			continue
 		}
-		if newest == nil || revision(rs) > revision(newest) {
+		if newest == nil || cmp.Or(cmp.Compare(revision(rs), revision(newest)), rs.CreationTimestamp.Compare(newest.CreationTimestamp.Time)) > 0 {
 			newest = rs
 		}
 		if rs.UID != own {
-			r.Old[refusal.KeyOf(d.Namespace, rs.UID)] = replicas(rs.Spec.Replicas)
+			r.Old[refusal.KeyOf(owner.GetNamespace(), rs.UID)] = replicas(rs.Spec.Replicas)
 			r.Replacing = r.Replacing || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0
 		}
 		if rs.UID == own || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0 {
@@ -81,12 +101,6 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 		return nil
 	}
 	r.Wanted = replicas(newest.Spec.Replicas)
-	unavailable := maxUnavailable(d)
-	r.spare -= replicas(d.Spec.Replicas) - unavailable
-	r.stopped = unavailable == 0 || d.Spec.Paused || isStuck(d)
-	if s := d.Spec.ProgressDeadlineSeconds; s != nil && *s != math.MaxInt32 {
-		r.Deadline = time.Duration(*s) * time.Second
-	}
 	return r
 }
 
@@ -117,7 +131,7 @@ func replicas(n *int32) int {
 
 // revision returns 0 if the revision is unknown.
 func revision(rs *appsv1.ReplicaSet) int64 {
-	n, _ := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
+	n, _ := strconv.ParseInt(cmp.Or(rs.Annotations[revisionAnnotation], rs.Annotations[argoRevision]), 10, 64)
 	return n
 }
 

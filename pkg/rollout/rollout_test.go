@@ -67,6 +67,31 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestOfOwner: of an owner that is no Deployment, the newest ReplicaSet counts on old pods that are terminating already.
+func TestOfOwner(t *testing.T) {
+	argo := func(name, revision string, age time.Duration) *appsv1.ReplicaSet {
+		rs := replicaSet(name, "", 5, "canary")
+		rs.CreationTimestamp = metav1.NewTime(time.Unix(1e9, 0).Add(-age))
+		rs.Annotations = map[string]string{argoRevision: revision}
+		return rs
+	}
+	for _, tc := range []struct {
+		name string
+		all  []*appsv1.ReplicaSet
+		want bool
+	}{
+		{"the newest by its revision, as after an undo", []*appsv1.ReplicaSet{argo("new", "10", time.Hour), argo("old", "9", time.Minute)}, true},
+		{"an older one", []*appsv1.ReplicaSet{argo("new", "9", time.Minute), argo("old", "10", time.Hour)}, false},
+		{"the newest by its age", []*appsv1.ReplicaSet{argo("new", "", time.Minute), argo("old", "", time.Hour)}, true},
+		{"the only one", []*appsv1.ReplicaSet{argo("new", "1", time.Minute)}, false},
+	} {
+		r := OfOwner(&metav1.ObjectMeta{UID: "canary"}, tc.all, "new")
+		if got := r != nil; got != tc.want || got && (r.GoesOn(0) || r.GoesOn(-100) || r.Deadline != 0 || r.Grace != 30*time.Second) {
+			t.Errorf("%s: %+v", tc.name, r)
+		}
+	}
+}
+
 func TestGoesOn(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

@@ -106,18 +106,21 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 		return RolloutStatus{Unknown: &gate.Wait{Reason: gate.ReasonReplicaSetUnknown.With("ReplicaSet %s", owner.Name), Until: now.Add(retryStale)}}
 	}
 	r.stale.Remove(pod.UID)
-	deployment := metav1.GetControllerOf(own)
-	if deployment == nil || deployment.Kind != "Deployment" {
+	of := metav1.GetControllerOf(own)
+	if of == nil {
 		return RolloutStatus{}
 	}
-	d, err := r.deployments.Deployments(pod.Namespace).Get(deployment.Name)
-	if err != nil || d.UID != deployment.UID {
-		return RolloutStatus{}
-	}
-	objs, _ := r.replicaSets.ByIndex(byController, string(refusal.KeyOf(d.Namespace, d.UID))) // does not fail, because the index exists
+	objs, _ := r.replicaSets.ByIndex(byController, string(refusal.KeyOf(pod.Namespace, of.UID))) // does not fail, because the index exists
 	all := make([]*appsv1.ReplicaSet, len(objs))
 	for i := range objs {
 		all[i] = objs[i].(*appsv1.ReplicaSet)
+	}
+	if of.Kind != "Deployment" {
+		return RolloutStatus{Of: rollout.OfOwner(&metav1.ObjectMeta{Namespace: pod.Namespace, UID: of.UID}, all, own.UID)}
+	}
+	d, err := r.deployments.Deployments(pod.Namespace).Get(of.Name)
+	if err != nil || d.UID != of.UID {
+		return RolloutStatus{}
 	}
 	return RolloutStatus{Of: rollout.Of(d, all, own.UID)}
 }

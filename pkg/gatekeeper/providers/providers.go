@@ -71,6 +71,7 @@ type Config struct {
 type Providers struct {
 	config   Config
 	warned   *lru.Cache // the UIDs of the owners for which WarnOfDifferences wrote an event
+	bursts   *lru.Cache // when the pods of an owner last burst ([]time.Time), by refusal.OwnerOf
 	vanished *vanished
 
 	mu       sync.Mutex
@@ -80,7 +81,7 @@ type Providers struct {
 
 // New returns Providers without nodes.
 func New(config Config) *Providers {
-	p := &Providers{config: config, warned: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*breaker.Breaker{}, nodes: map[string]int{}}
+	p := &Providers{config: config, warned: lru.New(maxWarned), bursts: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*breaker.Breaker{}, nodes: map[string]int{}}
 	rules := config.Rules
 	if rules == nil {
 		rules = breaker.NewRules

@@ -3,6 +3,7 @@ package providers
 import (
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -115,6 +117,37 @@ func TestRunsDifferently(t *testing.T) {
 	p.WarnOfDifferences(bound("selected", "virtual", "selected", true), func(in *pool.Pool) []string { return []string{"the NetworkPolicy of " + in.Name} })
 	if event, want := <-recorder.Events, "in burst pool aci, Azure Container Instances runs the pod without the NetworkPolicy of aci"; !strings.Contains(event, want) {
 		t.Errorf("event %q, want %q", event, want)
+	}
+}
+
+// TestBurstsOften: an owner that bursts more than ten times in an hour gets one event. Pods that burst together count once,
+// and the pods of a Job never.
+func TestBurstsOften(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		kind  string
+		every time.Duration
+		pods  int
+		want  int // events
+	}{
+		{"replaced every five minutes", "ReplicaSet", 5 * time.Minute, 11, 1},
+		{"ten times", "ReplicaSet", 5 * time.Minute, 10, 0},
+		{"for two hours", "ReplicaSet", 5 * time.Minute, 25, 2},
+		{"too rarely", "ReplicaSet", 7 * time.Minute, 30, 0},
+		{"grows", "ReplicaSet", time.Second, 200, 0},
+		{"a Job", "Job", 5 * time.Minute, 30, 0},
+	} {
+		clock := testingclock.NewFakeClock(time.Now())
+		p, recorder := newProviders(t, func(config *Config) { config.Clock = clock })
+		for range tc.pods {
+			bound := pod("web")
+			bound.Spec.NodeName, bound.OwnerReferences = "virtual", []metav1.OwnerReference{{Kind: tc.kind, Name: "web", UID: "web", Controller: ptr.To(true)}}
+			p.WarnOfDifferences(bound, func(*pool.Pool) []string { return nil })
+			clock.Step(tc.every)
+		}
+		if got := len(recorder.Events); got != tc.want || got > 0 && !strings.Contains(<-recorder.Events, "Normal BurstsOften the pod's owner has burst to pool aci more than 10 times") {
+			t.Errorf("%s: %d events, want %d", tc.name, got, tc.want)
+		}
 	}
 }
 
