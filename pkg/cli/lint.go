@@ -18,8 +18,6 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-var errNotInFile = errors.New("the file of --aks does not have it")
-
 // lintOptions are the flags of lint.
 type lintOptions struct {
 	aks, quota, file string
@@ -81,10 +79,10 @@ func (o *options) runLint(ctx context.Context, flags *lintOptions) error {
 		read++
 	}
 	if l.AKS != nil && l.AKS.CurrentKubernetesVersion == "" {
-		l.skip("the version of Kubernetes", errNotInFile)
+		l.skip("the version of Kubernetes", errors.New("the file of --aks does not have it"))
 	}
 	if l.AKS != nil && l.AKS.AutoScalerProfile.Expander == "" {
-		l.skip("the settings of the cluster autoscaler", errNotInFile)
+		l.skip("the settings of the cluster autoscaler", errors.New("the file of --aks does not have them"))
 	}
 	switch {
 	case flags.local && read == 0:

@@ -47,7 +47,7 @@ func TestLint(t *testing.T) {
 		string(must.Get(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().Bytes([]byte(text)))(t)): "VirtualNodeImpossible",
 		"[" + text + "]": "it does not describe one cluster as JSON",
 		"\ufeff":         "it does not describe one cluster as JSON",
-		strings.NewReplacer("currentKubernetesVersion", "c", "kubernetesVersion", "k", "autoScalerProfile", "a").Replace(text): "the version of Kubernetes: the file of --aks does not have it\n  the settings of the cluster autoscaler: the file",
+		strings.NewReplacer("currentKubernetesVersion", "c", "kubernetesVersion", "k", "autoScalerProfile", "a").Replace(text): "the version of Kubernetes: the file of --aks does not have it\n  the settings of the cluster autoscaler: the file of --aks does not have them",
 	} {
 		must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		if got := s.run("lint", "--local", "--aks", file); !strings.Contains(got, want) {

@@ -149,8 +149,8 @@ func (f *Facts) checkAKS(add adder) {
 		if agents.EnableAutoScaling {
 			scaled++
 		}
-		labels := map[string]string{"kubernetes.azure.com/mode": strings.ToLower(agents.Mode), "kubernetes.azure.com/agentpool": agents.Name, "agentpool": agents.Name}
-		at := f.Pools.Of(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+		at := f.Pools.Of(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
+			"kubernetes.azure.com/mode": strings.ToLower(agents.Mode), "kubernetes.azure.com/agentpool": agents.Name, "agentpool": agents.Name}}})
 		if agents.EnableAutoScaling && strings.EqualFold(agents.ScaleDownMode, "Deallocate") && at != pool.None && f.Pools.At(at).ClusterAutoscaler != nil && f.Pools.At(at).Graces.Provision > 5*time.Minute && f.Pools.HasBurst() {
 			add("OddSetting", Warning, "pool "+f.Pools.At(at).Name, "docs/limits.md", "set capacity: {provisionGrace: 5m} in this pool, or more if its VMs take longer to start",
 				"the agent pool %s has scaleDownMode Deallocate, where the autoscaler is reported not to back off when VMs do not start (Azure/AKS#5589)", agents.Name)

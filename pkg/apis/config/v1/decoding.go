@@ -34,9 +34,10 @@ func explain(data []byte, err error) error {
 		return err
 	}
 	if version, _ := file["apiVersion"].(string); strings.HasPrefix(version, configv1.GroupName+"/") && version != configv1.SchemeGroupVersion.String() {
-		wrong := field.Invalid(field.NewPath("apiVersion"), version, "write "+configv1.SchemeGroupVersion.String())
-		_, _, others := Load([]byte(strings.Replace(string(data), version, configv1.SchemeGroupVersion.String(), 1)))
-		return utilerrors.NewAggregate([]error{wrong, others})
+		file["apiVersion"] = configv1.SchemeGroupVersion.String()
+		corrected, _ := yaml.Marshal(file) // does not fail
+		_, _, others := Load(corrected)
+		return utilerrors.NewAggregate([]error{field.Invalid(field.NewPath("apiVersion"), version, "write "+configv1.SchemeGroupVersion.String()), others})
 	}
 	if errs := undecodable(nil, file, reflect.TypeFor[configv1.KubeSchedulerConfiguration]()); len(errs) > 0 {
 		return errs.ToAggregate()
