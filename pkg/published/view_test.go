@@ -154,6 +154,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Creates":            "capacity",
 		"Request.Pacing":             "capacity",
 		"Request.LeftOut":            "not published: the pod's condition shows it",
+		"Request.Gang":               "not published: the pod's condition shows it",
 	}
 	seen := map[string]bool{}
 	for name, typ := range map[string]reflect.Type{"Rule": reflect.TypeFor[gate.Rule](), "Request": reflect.TypeFor[gate.Request]()} {
