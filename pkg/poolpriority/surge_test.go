@@ -254,7 +254,7 @@ func TestSurge(t *testing.T) {
 		held := w.last
 		w.clock.Step(maxWait - time.Minute)
 		w.expect("the pod, before maxWait", w.retry(held), forRollout)
-		w.clock.Step(time.Minute + time.Second) // the gatekeeper's clock is not w.clock
+		w.clock.Step(2 * time.Minute) // the gatekeeper's clock is not w.clock
 		w.expect("the pod, after maxWait", w.retry(held), "virtual")
 		w.clock.SetTime(time.Now())
 		w.end(20*time.Second, "old-0")
@@ -271,8 +271,8 @@ func TestSurge(t *testing.T) {
 		first := w.last
 		w.expect("the second, for which no pod goes", w.try("new"), "virtual")
 		w.expect("a pod of the old ReplicaSet", w.try("old"), "virtual")
-		w.clock.Step(30*time.Second + endingSlack)
-		w.end(time.Minute, "old-1")
+		w.clock.Step(30*time.Second + endingSlack + time.Minute) // the gatekeeper's clock is not w.clock
+		w.end(4*time.Minute, "old-1")
 		w.expect("the first, after the grace period", w.retry(first), "virtual")
 	})
 	t.Run("waitLimit", func(t *testing.T) {
