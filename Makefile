@@ -73,6 +73,7 @@ test-unit: prometheus ## Run the tests beside the code, and those of the model, 
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/devcluster/... ./test/model ./test/alerts ./test/markdown ./test/docs ./test/imports
 	@hack/step.sh "foresight, 20 histories" hack/go-test.sh -timeout 20m ./test/foresight -histories 20
 	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" hack/go-in.sh test/monitoring test -count=1 .
+	@hack/step.sh "verdicts of make bench-upstream" hack/go-in.sh test/upstream test .
 	@hack/step.sh "a small release" hack/go-in.sh hack/tools/release test ./...
 
 INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs Kubernetes' integration tests of the scheduler, from its module, with the plugin in their schedulers.
+# Runs Kubernetes' integration tests of the scheduler, or its benchmark (-bench), from its module, with the plugin in
+# their schedulers.
 # Usage: test-upstream.sh MINOR [ARG ...], arguments of test/upstream
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -13,6 +13,16 @@ bench: tools build ## Measure a scheduling cycle against other profiles and besi
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput' -benchtime 1x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench Load -benchtime 1x -bin $(CURDIR)/$(BIN) -nodes 500 -waiting 4000 -updates 100 -lasts 3m
 
+# ROWS is a regular expression for workloads of scheduler_perf or their labels. Without it, those of
+# test/upstream/rows.yaml are measured. PAIRS is how many pairs of runs there may be. PROFILE=1 writes CPU profiles to
+# bin/upstream/logs/bench, where the data of all runs is.
+ROWS ?=
+PAIRS ?= 5
+
+.PHONY: bench-upstream
+bench-upstream: tools #- Run Kubernetes' own benchmark of the scheduler without and with the plugin, in turn: chosen workloads (5 hours), those that ROWS matches, or all (ROWS=performance)
+	@hack/test-upstream.sh $(KUBERNETES_MINOR) -tools $(CURDIR)/$(TOOLS) -bench -rows '$(ROWS)' -pairs $(PAIRS) $(if $(PROFILE),-profile)
+
 DURATION ?= 1h
 
 .PHONY: soak

@@ -1,7 +1,8 @@
 // Command upstream runs Kubernetes' own integration tests of the scheduler (test/integration/scheduler of the module
 // k8s.io/kubernetes) with the plugin PoolPriority in the schedulers that they make: once with pools that match no node,
-// and once with one pool of all nodes. The tests are compiled from copies of the module's files, with other imports and
-// with the changes of fitted.yaml.
+// and once with one pool of all nodes. With -bench it runs Kubernetes' benchmark of the scheduler (scheduler_perf), with
+// and without the plugin in turn. Both are compiled from copies of the module's files, with other imports and with the
+// changes of fitted.yaml.
 package main
 
 import (
@@ -32,11 +33,23 @@ func main() {
 	packages := flag.String("packages", "", "regular expression: run only packages that match")
 	tests := flag.String("run", "", "run only tests that match, as go test does")
 	pools := flag.String("pools", "none,all", "what the plugin's pools match, a run each; without: a run without the plugin")
+	bench := flag.Bool("bench", false, "run scheduler_perf")
+	rows := flag.String("rows", "", "with -bench, a regular expression: run the workloads whose name or label matches; without: those of rows.yaml")
+	flag.IntVar(&r.pairs, "pairs", mostPairs, "with -bench, how many pairs there may be")
+	flag.BoolVar(&r.profile, "profile", false, "with -bench, write CPU profiles to the directory of logs")
 	flag.Parse()
 	r.run, r.modes = *tests, strings.Split(*pools, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := r.all(ctx, *kubernetes, regexp.MustCompile(*packages))
+	var ok bool
+	suite, err := r.prepare(*kubernetes)
+	switch {
+	case err != nil:
+	case *bench:
+		ok, err = r.bench(ctx, regexp.MustCompile(*rows))
+	default:
+		ok, err = r.all(ctx, suite, regexp.MustCompile(*packages))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -51,24 +64,27 @@ type runner struct {
 	modules     string // the module cache
 	run         string
 	modes       []string
+	pairs       int
+	profile     bool
 }
 
 // count has the numbers of tests and subtests by result.
 type count struct{ passed, failed, skipped int }
 
-// all compiles and runs the packages one after the other, prints the results, and reports whether all tests passed.
-func (r *runner) all(ctx context.Context, kubernetes string, chosen *regexp.Regexp) (bool, error) {
-	var err error
+// prepare copies the tests of the module k8s.io/kubernetes in a directory, and returns their packages.
+func (r *runner) prepare(kubernetes string) ([]string, error) {
 	for _, dir := range []*string{&r.tools, &r.work} {
+		var err error
 		if *dir, err = filepath.Abs(*dir); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
 	r.modules = filepath.Dir(filepath.Dir(kubernetes)) // of k8s.io/kubernetes@version
-	packages, err := copySuites(filepath.Join(kubernetes, "test/integration"), r.work)
-	if err != nil {
-		return false, err
-	}
+	return copySuites(kubernetes, r.work)
+}
+
+// all compiles and runs the packages one after the other, prints the results, and reports whether all tests passed.
+func (r *runner) all(ctx context.Context, packages []string, chosen *regexp.Regexp) (bool, error) {
 	packages = slices.DeleteFunc(packages, func(p string) bool { return !chosen.MatchString(p) })
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\npackage")
@@ -137,12 +153,9 @@ func (r *runner) test(ctx context.Context, p, binary, mode string) (count, error
 		return count{}, err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", binary, "-test.v=test2json", "-test.timeout=60m", "-test.run="+r.run)
+	cmd := r.command(ctx, "go", "tool", "test2json", "-t", binary, "-test.v=test2json", "-test.timeout=60m", "-test.run="+r.run)
 	cmd.Dir, cmd.Stderr = dir, log
-	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"), "POOLS="+strings.TrimSuffix(mode, "without"),
-		// The API server's test code joins these with the path of a source file in the binary, to find its directory.
-		"TEST_SRCDIR="+r.modules, "TEST_WORKSPACE=.")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Env = append(cmd.Env, "POOLS="+strings.TrimSuffix(mode, "without"))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return count{}, err
@@ -168,6 +181,16 @@ func (r *runner) test(ctx context.Context, p, binary, mode string) (count, error
 		return c, nil
 	}
 	return c, os.Remove(name) // the log of a success is not needed
+}
+
+// command returns a command that runs Kubernetes' tests.
+func (r *runner) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"),
+		// The API server's test code joins these with the path of a source file in the binary, to find its directory.
+		"TEST_SRCDIR="+r.modules, "TEST_WORKSPACE=.")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	return cmd
 }
 
 // read counts the tests in a stream of test2json's events, returns the names of those that failed, and copies their

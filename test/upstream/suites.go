@@ -6,13 +6,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 )
 
 const (
-	suites      = "suites" // the folder of the module in which the go command sees the copies
+	suites      = "suites"  // the folder of the module in which the go command sees the copies
+	copiesDir   = "_copies" // the go command ignores directories that begin with _
+	perf        = "scheduler_perf"
 	overlayFile = "overlay.json"
 	ours        = "poolpriority.dev/scheduler/test/upstream/"
 )
@@ -27,6 +30,7 @@ var imports = strings.NewReplacer(
 // fit has the changes of a file.
 type fit struct {
 	File    string   `json:"file"`
+	Minor   string   `json:"minor"` // the only version of Kubernetes with the file; empty: all have it
 	Tests   []string `json:"tests"`
 	Why     string   `json:"why"`
 	Replace []struct {
@@ -35,23 +39,25 @@ type fit struct {
 	} `json:"replace"`
 }
 
-// copySuites copies the scheduler's integration tests and the packages in util, which they use, to a folder in work. It
-// writes the overlay through which the go command finds the copies, and returns the packages that start etcd in
-// main_test.go. In 1.36, scheduler/podgroup/admission does not, and so its tests of the API server cannot run.
-func copySuites(integration, work string) ([]string, error) {
-	fits, err := readFits("fitted.yaml")
+// copySuites copies the scheduler's integration tests, scheduler_perf and the packages in util, which they use, to a
+// folder in work. It writes the overlay through which the go command finds the copies, and returns the packages that
+// start etcd in main_test.go. In 1.36, scheduler/podgroup/admission does not, and so its tests of the API server cannot
+// run.
+func copySuites(kubernetes, work string) ([]string, error) {
+	integration := filepath.Join(kubernetes, "test/integration")
+	fits, err := readFits("fitted.yaml", kubernetes)
 	if err != nil {
 		return nil, err
 	}
-	copies := filepath.Join(work, "_copies") // the go command ignores directories that begin with _
+	copies := filepath.Join(work, copiesDir)
 	if err := os.RemoveAll(copies); err != nil {
 		return nil, err
 	}
 	overlay := map[string]string{}
 	var packages []string
-	for _, folder := range []string{"util", "scheduler"} {
+	for _, folder := range []string{"util", "scheduler", perf} {
 		err := filepath.WalkDir(filepath.Join(integration, folder), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || filepath.Ext(path) != ".go" {
+			if err != nil || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".yaml" {
 				return err
 			}
 			name, err := filepath.Rel(integration, path)
@@ -99,16 +105,26 @@ type fitting struct {
 	used map[string]bool
 }
 
-func readFits(file string) (*fitting, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
+// readFits reads the changes for the version of the module k8s.io/kubernetes in a directory.
+func readFits(file, kubernetes string) (*fitting, error) {
+	f := &fitting{used: map[string]bool{}}
+	if err := readYAML(file, &f.fits, yaml.DisallowUnknownFields); err != nil {
 		return nil, err
 	}
-	f := &fitting{used: map[string]bool{}}
-	if err := yaml.UnmarshalStrict(data, &f.fits); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
-	}
+	f.fits = slices.DeleteFunc(f.fits, func(f fit) bool { return f.Minor != "" && !strings.Contains(kubernetes, "@v"+f.Minor+".") })
 	return f, nil
+}
+
+// readYAML reads a file.
+func readYAML(file string, into any, options ...yaml.JSONOpt) error {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(data, into, options...)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	return nil
 }
 
 // apply returns the file's text with its changes. It fails if a text to replace is not in the file.

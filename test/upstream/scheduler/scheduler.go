@@ -1,6 +1,6 @@
 // Package scheduler replaces k8s.io/kubernetes/pkg/scheduler in Kubernetes' own integration tests. The schedulers that
 // the tests make have the plugin PoolPriority, placed in the profile and wrapped as in the shipped binary. The
-// environment variable POOLS sets the plugin's pools.
+// environment variable POOLS sets the plugin's pools, and PERCENTAGE the scheduler's percentageOfNodesToScore.
 package scheduler
 
 import (
@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	upstream "k8s.io/kubernetes/pkg/scheduler"
 
@@ -126,6 +128,9 @@ func New(ctx context.Context, client clientset.Interface, informerFactory inform
 		}
 		s.registry[poolpriority.Name] = factory.New
 	}
+	if percentage, err := strconv.ParseInt(os.Getenv("PERCENTAGE"), 10, 32); err == nil {
+		s.others = append(s.others, upstream.WithPercentageOfNodesToScore(ptr.To(int32(percentage))))
+	}
 	sched, err := upstream.New(ctx, client, informerFactory, dynInformerFactory, recorderFactory,
 		append(s.others, upstream.WithProfiles(s.profiles...), upstream.WithFrameworkOutOfTreeRegistry(s.registry))...)
 	if err != nil {
@@ -147,11 +152,12 @@ func Unwrapped(profile framework.Framework) framework.Framework {
 	return f.(framework.Framework)
 }
 
-// arguments returns the plugin's arguments: pools that match no node, or one pool of all nodes.
+// arguments returns the plugin's arguments: pools that match no node, one pool of all nodes, or the pools of PoolOf.
 func arguments(pools string) (*configv1.PoolPriorityArgs, error) {
-	none := func(value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{"test.poolpriority.dev/pool": value}}
+	labelled := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
+	none := func(value string) *metav1.LabelSelector { return labelled("test.poolpriority.dev/pool", value) }
 	all := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "test.poolpriority.dev/pool", Operator: metav1.LabelSelectorOpDoesNotExist}}}
 	args := &configv1.PoolPriorityArgs{}
 	switch pools {
@@ -162,8 +168,12 @@ func arguments(pools string) (*configv1.PoolPriorityArgs, error) {
 		}
 	case "all":
 		args.Pools = []configv1.Pool{{Name: "all", NodeSelector: all, Fixed: &configv1.FixedSource{}}}
+	case "three":
+		for _, name := range []string{"first", "second", "third"} {
+			args.Pools = append(args.Pools, configv1.Pool{Name: name, NodeSelector: labelled(PoolLabel, name), Fixed: &configv1.FixedSource{}})
+		}
 	default:
-		return nil, fmt.Errorf("POOLS is %q: it may be none or all", pools)
+		return nil, fmt.Errorf("POOLS is %q: it may be none, all or three", pools)
 	}
 	if !utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) { // with it, a scheduler with a burst pool does not start
 		args.Pools = append(args.Pools, configv1.Pool{Name: "virtual", NodeSelector: none("virtual"), Burst: &configv1.Burst{}})
