@@ -98,6 +98,8 @@ type player struct {
 	fullAt time.Time          // when full was computed
 
 	watch  func()           // called after each look; may be nil
+	alarm  time.Time        // when to look in any case; zero: never
+	quick  bool             // bursts by Overflow are not judged by a clone
 	delay  time.Duration    // how long the autoscaler's events take to arrive; negative: they do not arrive
 	static *static.MaxNodes // the source of the first pool, if not nil
 
@@ -254,7 +256,7 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 func overflowing(p *player, pod *corev1.Pod) (bool, string) {
 	if p.fullAt != p.Now() { // the first pod of this look
 		var queue []gate.Queued
-		for _, pod := range p.Pending() {
+		for _, pod := range simcluster.InOrder(p.Pending()) {
 			queue = append(queue, gate.Queued{Pod: pod, Assessment: p.rule.Assess(gate.Request{Pod: pod}, p.view), Counts: true})
 		}
 		var next time.Time
@@ -313,10 +315,12 @@ func (p *player) play(d time.Duration, open opener) {
 			p.decide(open) // the scheduler has already tried the VMs
 			next, ok = p.Next()
 		}
-		if due := nodegroups.Earliest(p.view.Until(), p.due); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
-			next = due // the view or a gate changes without an event
+		for _, due := range []time.Time{nodegroups.Earliest(p.view.Until(), p.due), p.alarm} {
+			if due.After(p.Now()) && (!ok || due.Before(next)) {
+				next, ok = due, true // the view or a gate changes without an event
+			}
 		}
-		if !ok && next.IsZero() || next.After(until) {
+		if !ok || next.After(until) {
 			break
 		}
 		p.RunUntil(next)
@@ -357,7 +361,7 @@ func (p *player) decide(open opener) {
 			}
 			continue
 		}
-		if why == "Overflow" {
+		if why == "Overflow" && !p.quick {
 			p.evaluateOverflow(pod)
 		}
 		if why = p.because(pod, why); why == "Open" || why == "Believed" || why == "NoCredit" {

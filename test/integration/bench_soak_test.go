@@ -160,5 +160,5 @@ func BenchmarkSoak(b *testing.B) {
 		}
 	}
 	must.NoError(b, os.MkdirAll(filepath.Dir(*soakFile), 0o755))
-	must.NoError(b, os.WriteFile(*soakFile, picture.Charts("Soak under load, with random kills", note, soakLasts.Seconds(), charts, marks), 0o644))
+	must.NoError(b, os.WriteFile(*soakFile, picture.Charts("Soak under load, with random kills", note, "s", soakLasts.Seconds(), charts, marks), 0o644))
 }

@@ -57,7 +57,13 @@ func newSeats(node *corev1.Node) *seats {
 // requests returns the pod's requests in thousandths. Each pod requests one unit of the resource pods.
 func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	wanted := map[corev1.ResourceName]int64{corev1.ResourcePods: 1000}
-	for name, quantity := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+	var all corev1.ResourceList
+	if s := &pod.Spec; len(s.Containers) == 1 && s.InitContainers == nil && s.Overhead == nil && s.Resources == nil {
+		all = s.Containers[0].Resources.Requests // PodRequests takes ten times as long
+	} else {
+		all = resource.PodRequests(pod, resource.PodResourcesOptions{})
+	}
+	for name, quantity := range all {
 		wanted[name] = quantity.MilliValue()
 	}
 	return wanted

@@ -168,13 +168,18 @@ func (c *Cluster) replacePods(node string) bool {
 			continue
 		}
 		found = true
-		delete(c.pods, pod.Name)
-		again := pod.DeepCopy()
-		c.serial++
-		again.Name, again.UID, again.Spec.NodeName, again.Status = fmt.Sprintf("%s-%d", pod.Name, c.serial), "", "", corev1.PodStatus{}
-		c.AddPod(again)
+		c.ReplacePod(pod)
 	}
 	return found
+}
+
+// ReplacePod deletes the pod, and creates a new pod as its owner would.
+func (c *Cluster) ReplacePod(pod *corev1.Pod) {
+	delete(c.pods, pod.Name)
+	again := pod.DeepCopy()
+	c.serial++
+	again.Name, again.UID, again.Spec.NodeName, again.Status = fmt.Sprintf("%s-%d", pod.Name, c.serial), "", "", corev1.PodStatus{}
+	c.AddPod(again)
 }
 
 // accept accepts the deletion of the node's VM. The target falls at once. The Node is deleted after Linger.

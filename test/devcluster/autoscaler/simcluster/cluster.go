@@ -50,6 +50,9 @@ type Options struct {
 	SchedulerDelay time.Duration
 	// VirtualNode adds a virtual node with AKS's taint and the gate taint.
 	VirtualNode bool
+	// Choose chooses one of the nodes that a pod fits on, also the virtual node, and returns its name. It gets all pods. If
+	// it is nil, the scheduler takes the first VM.
+	Choose func(pod *corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) string
 }
 
 // GateTaint and ProviderTaint are the keys of the virtual node's taints.

@@ -1,12 +1,14 @@
 package simcluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
@@ -94,11 +96,14 @@ func (c *Cluster) changed() {
 	}
 }
 
-// schedule binds pods to VMs that they fit on, and marks the other pods as unschedulable. VMs of the group with the
-// highest priority come first. Pods that name a scheduler are ignored.
+// schedule binds pods to VMs that they fit on, and marks the other pods as unschedulable. Pods of a higher priority come
+// first. Of the VMs, those of the group with the highest priority come first, unless Options.Choose chooses. Pods that
+// name a scheduler are ignored.
 func (c *Cluster) schedule() {
-	nodes, pods := c.Nodes(), c.Pods()
-	nodes = slices.DeleteFunc(nodes, func(node *corev1.Node) bool { return node.Name == VirtualNode || !autoscaler.Ready(node) })
+	nodes, pods := c.Nodes(), InOrder(c.Pods())
+	nodes = slices.DeleteFunc(nodes, func(node *corev1.Node) bool {
+		return node.Name == VirtualNode && c.options.Choose == nil || !autoscaler.Ready(node)
+	})
 	snapshot := autoscaler.Filters{}.Snapshot(nodes, pods)
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" || len(pod.Spec.SchedulingGates) > 0 || pod.Spec.SchedulerName != "" {
@@ -106,10 +111,35 @@ func (c *Cluster) schedule() {
 		}
 		name, _ := snapshot.Fits(pod, 0) // Filters never fails
 		if name != "" {
+			if c.options.Choose != nil {
+				name = c.options.Choose(pod, fitting(snapshot, pod, nodes), c.Pods())
+			}
 			_ = snapshot.Place(pod, name)
 		}
 		c.settle(pod, name)
 	}
+}
+
+// InOrder sorts pods, oldest first, in the order in which the scheduler tries them: by priority.
+func InOrder(pods []*corev1.Pod) []*corev1.Pod {
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Compare(ptr.Deref(b.Spec.Priority, 0), ptr.Deref(a.Spec.Priority, 0))
+	})
+	return pods
+}
+
+// fitting returns the nodes of the snapshot that the pod fits on.
+func fitting(snapshot autoscaler.Snapshot, pod *corev1.Pod, nodes []*corev1.Node) (fit []*corev1.Node) {
+	next := "" // fits, and stands at i or later
+	for i, node := range nodes {
+		if i == 0 || next == nodes[i-1].Name {
+			next, _ = snapshot.Fits(pod, i)
+		}
+		if next == node.Name {
+			fit = append(fit, node)
+		}
+	}
+	return fit
 }
 
 // settle binds the pod to the node. If node is "", it marks the pod as unschedulable. A pod that is marked already is

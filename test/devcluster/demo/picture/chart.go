@@ -2,14 +2,13 @@ package picture
 
 import (
 	"fmt"
-	"html"
 	"strings"
 )
 
 // Chart has figures over time, which start at 0 on the vertical axis.
 type Chart struct {
 	Title string
-	Lines []Line // at most two
+	Lines []Line // at most three
 }
 
 // Line is one figure over time. Each point is a number of seconds and the figure's value.
@@ -18,12 +17,12 @@ type Line struct {
 	Points [][2]float64
 }
 
-// Charts draws up to three charts, one below the other, over the same seconds. The marks are times in seconds.
-func Charts(title, note string, seconds float64, charts []Chart, marks []float64) []byte {
+// Charts draws charts, one below the other, over the same time. The marks are times. unit is the unit of all times.
+func Charts(title, note, unit string, seconds float64, charts []Chart, marks []float64) []byte {
 	const left, right, height, gap = 60.0, 720.0, 88.0, 32.0
-	p := &canvas{}
-	fmt.Fprintf(p, frame, html.EscapeString(title), html.EscapeString(note))
-	p.WriteString("<style>.line0, .line1 { fill: none; stroke: #1f6feb; stroke-width: 1.5; } .line1 { stroke: #bc4c00; }</style>\n")
+	p, bottom := &canvas{}, 74+float64(len(charts))*(height+gap)
+	p.frame(bottom, title, note)
+	p.WriteString("<style>.line0, .line1, .line2 { fill: none; stroke: #1f6feb; stroke-width: 1.5; } .line1 { stroke: #bc4c00; } .line2 { stroke: #818b98; }</style>\n")
 	p.text("title", margin, 31, title)
 	p.text("muted", margin, 51, note)
 	for i, c := range charts {
@@ -48,7 +47,7 @@ func Charts(title, note string, seconds float64, charts []Chart, marks []float64
 			p.text("", right+labelGap+20, top+float64(n+1)*lineHeight, line.Name)
 		}
 	}
-	p.text("muted", left, 426, fmt.Sprintf("0 to %.0f s", seconds))
+	p.text("muted", left, bottom-8, fmt.Sprintf("0 to %.0f %s", seconds, unit))
 	p.WriteString("</svg>\n")
 	return p.Bytes()
 }

@@ -39,7 +39,7 @@ func SVG(t Timeline) []byte {
 		p.pods = max(p.pods, float64(r.last().Replicas))
 		description += fmt.Sprintf(" %s: %s.", r.Title, figures(r))
 	}
-	fmt.Fprintf(p, frame, html.EscapeString(t.Title), html.EscapeString(description))
+	p.frame(434, t.Title, description)
 	p.text("title", margin, 31, t.Title)
 	p.text("muted", margin, 51, t.Note+" · × a better pool had room or could grow")
 	for i := range t.Runs {
@@ -64,6 +64,11 @@ func figures(r *Run) string {
 
 // canvas collects an SVG's elements, each with a class of the frame's style.
 type canvas struct{ bytes.Buffer }
+
+// frame begins a picture of this height.
+func (c *canvas) frame(height float64, title, description string) {
+	fmt.Fprintf(c, frame, height, html.EscapeString(title), html.EscapeString(description), height-1)
+}
 
 func (c *canvas) rect(class string, x, y, w, h float64) {
 	fmt.Fprintf(c, `<rect class="%s" x="%.4g" y="%.4g" width="%.4g" height="%.4g"/>`+"\n", class, x, y, w, h)
