@@ -1,15 +1,11 @@
 # What measures and draws. (The Makefile includes this file.)
 
-.PHONY: demo-story
-demo-story: tools build-demo #- Play a spike without and with headroom, Overflow and Return, print what each saved, and draw it: .devcluster/story.svg
-	@$(BIN)/devcluster demo --story --bin $(BIN)
-
 .PHONY: bench
 bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, what binding costs, throughput, and memory
 	@go run ./test/perf
 	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|ManyKinds|BoundPodUpdate' -benchtime 1x
 	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Sync
-	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Load|Soak' -benchtime 3x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Load|Soak|Replay' -benchtime 3x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput' -benchtime 1x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench Load -benchtime 1x -bin $(CURDIR)/$(BIN) -nodes 500 -waiting 4000 -updates 100 -lasts 3m
 
@@ -22,6 +18,16 @@ PAIRS ?= 5
 .PHONY: bench-upstream
 bench-upstream: tools #- Run Kubernetes' own benchmark of the scheduler without and with the plugin, in turn: chosen workloads (5 hours), those that ROWS matches, or all (ROWS=performance)
 	@hack/test-upstream.sh $(KUBERNETES_MINOR) -tools $(CURDIR)/$(TOOLS) -bench -rows '$(ROWS)' -pairs $(PAIRS) $(if $(PROFILE),-profile)
+
+TRACE ?=
+
+.PHONY: replay
+replay: ## Play a day of pods (TRACE=FILE, or one of its own) in virtual time with five strategies, print what each costs, and draw it: .devcluster/replay.svg
+	@go test -count=1 -timeout 1h -v ./test/foresight -run '^TestReplay$$' -args $(if $(TRACE),-pods $(abspath $(TRACE))) -replay $(CURDIR)/.devcluster
+
+.PHONY: replay-check
+replay-check: tools build #- Play the steepest twenty minutes of make replay on an embedded cluster at ten times the speed, and compare the core-hours
+	@go test -count=1 -v ./test/integration -run '^$$' -bench '^BenchmarkReplay$$' -benchtime 1x -bin $(CURDIR)/$(BIN) -replay $(CURDIR)/.devcluster/replay.json
 
 DURATION ?= 1h
 
