@@ -14,7 +14,6 @@ import (
 
 func newDemo(f *flags) *cobra.Command {
 	var manifests, pictures string
-	var story bool
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Play experiments with the scheduler on clusters of its own and judge the order; exit status 1 if it was wrong",
@@ -34,14 +33,9 @@ played once more with the default scheduler and nothing of ours. ` + demo.Pictur
 			if err := os.MkdirAll(pictures, 0o755); err != nil { //nolint:gosec // it may be a directory of the repository
 				return fmt.Errorf("making the directory of the picture: %w", err)
 			}
-			run := demo.Run
-			if story {
-				run = demo.RunStory
-			}
-			return run(ctx, demo.Options{Dir: dir, BinDir: f.bin, Manifests: manifests, Pictures: pictures, Out: cmd.OutOrStdout()})
+			return demo.Run(ctx, demo.Options{Dir: dir, BinDir: f.bin, Manifests: manifests, Pictures: pictures, Out: cmd.OutOrStdout()})
 		},
 	}
-	command.Flags().BoolVar(&story, "story", false, "play one load without and with headroom, Overflow and Return instead, for five minutes; the files are story.svg and story.json")
 	command.Flags().StringVar(&manifests, "manifests", "manifests", "directory of the shipped manifests")
 	command.Flags().StringVar(&pictures, "pictures", "", "directory that "+demo.PictureFile+" and "+demo.TimelineFile+" are written to; default: that of --dir")
 	return command

@@ -48,8 +48,6 @@ type experiment struct {
 	Replicas          []int
 	Want              []int
 	Deployment        string
-
-	config, rights string // files and directories; empty: those of the manifests
 }
 
 // ours reports whether this project's scheduler runs in the experiment.
@@ -81,50 +79,35 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	if len(timeline.Runs) > 0 {
-		errs = append(errs, write(timeline, o, TimelineFile, PictureFile))
+		errs = append(errs, write(timeline, o))
 	}
 	fmt.Fprintf(o.Out, "The demo took %.0f s.\n", time.Since(start).Seconds())
 	return errors.Join(errs...)
 }
 
 // write writes the timeline and its picture.
-func write(t picture.Timeline, o Options, timelineFile, pictureFile string) error {
+func write(t picture.Timeline, o Options) error {
 	data, err := json.MarshalIndent(t, "", " ")
 	if err != nil {
 		return fmt.Errorf("encoding what the demo saw: %w", err)
 	}
-	for name, content := range map[string][]byte{timelineFile: append(data, '\n'), pictureFile: picture.SVG(t.SameLoad())} {
+	for name, content := range map[string][]byte{TimelineFile: append(data, '\n'), PictureFile: picture.SVG(t.SameLoad())} {
 		if err := os.WriteFile(filepath.Join(o.Pictures, name), content, 0o644); err != nil { //nolint:gosec // everybody may look at it
 			return fmt.Errorf("writing what the demo saw: %w", err)
 		}
 	}
 	fmt.Fprintf(o.Out, "%s shows both runs of the first load, and %s has the figures of all.\n",
-		filepath.Join(o.Pictures, pictureFile), filepath.Join(o.Pictures, timelineFile))
+		filepath.Join(o.Pictures, PictureFile), filepath.Join(o.Pictures, TimelineFile))
 	return nil
 }
 
 // run runs the experiment on a new cluster. Even if the order was wrong, it returns the observations. It compares a run
 // without this project's scheduler with the earlier run of the same load.
 func (e experiment) run(ctx context.Context, o Options, number int, earlier []picture.Run) (picture.Run, error) {
-	return e.onCluster(ctx, o, fmt.Sprintf("demo-%d", number+1), func(ctx context.Context, t *trial) error {
-		if err := t.play(ctx); err != nil {
-			return fmt.Errorf("%w (the logs are in %s)", err, t.cluster.Dir())
-		}
-		if e.ours() {
-			return t.verdict()
-		}
-		t.compare(ctx, earlier)
-		return nil
-	})
-}
-
-// onCluster calls play on a new cluster, whose files are in the directory with the name, and returns what was seen, even
-// if play fails.
-func (e experiment) onCluster(ctx context.Context, o Options, name string, play func(context.Context, *trial) error) (picture.Run, error) {
 	fmt.Fprintf(o.Out, "\n%s\n%s\n", e.Title, strings.Repeat("─", len([]rune(e.Title))))
 	start := time.Now()
 	cluster, err := devcluster.Start(context.WithoutCancel(ctx), devcluster.Options{
-		Dir: filepath.Join(o.Dir, name), BinDir: filepath.Join(o.BinDir, "tools"),
+		Dir: filepath.Join(o.Dir, fmt.Sprintf("demo-%d", number+1)), BinDir: filepath.Join(o.BinDir, "tools"),
 		Pools: e.Pools, VirtualNode: true, Autoscaler: &devcluster.AutoscalerOptions{Interval: time.Second},
 	})
 	if err != nil {
@@ -143,6 +126,13 @@ func (e experiment) onCluster(ctx context.Context, o Options, name string, play 
 	if err := t.begin(ctx); err != nil {
 		return picture.Run{}, err
 	}
-	err = play(ctx, t)
+	if err := t.play(ctx); err != nil {
+		return t.seen(), fmt.Errorf("%w (the logs are in %s)", err, cluster.Dir())
+	}
+	if e.ours() {
+		err = t.verdict()
+	} else {
+		t.compare(ctx, earlier)
+	}
 	return t.seen(), err
 }

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -52,7 +51,7 @@ func (t *trial) begin(ctx context.Context) error {
 	}
 	said := "The scheduler and the controller run with overlays/aks/config.yaml, each as its own ServiceAccount."
 	if t.ours() {
-		t.components, err = t.cluster.StartOurs(ctx, t.BinDir, cmp.Or(t.config, filepath.Join(t.Manifests, "overlays/aks/config.yaml")), cmp.Or(t.rights, filepath.Join(t.Manifests, "rbac")))
+		t.components, err = t.cluster.StartOurs(ctx, t.BinDir, filepath.Join(t.Manifests, "overlays/aks/config.yaml"), filepath.Join(t.Manifests, "rbac"))
 	} else {
 		t.components, err = t.cluster.StartDefaultScheduler(ctx)
 		said = fmt.Sprintf("kube-scheduler %s runs with its default profile, and nothing of ours.", version)
