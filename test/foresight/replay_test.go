@@ -108,9 +108,9 @@ func sizeOf(n int) size {
 	return size{max(n-system, 0), system}
 }
 
-func (s strategy) play(t testing.TB, seed uint64, rows []trace.Pod, lasts time.Duration, first, most size, jitter time.Duration) *replay {
+func (s strategy) play(t testing.TB, number uint64, rows []trace.Pod, lasts time.Duration, first, most size, jitter time.Duration) *replay {
 	options := simcluster.Options{
-		Seed: seed, Autoscaler: autoscaler.Real(), VirtualNode: true, LoopTime: 300 * time.Millisecond,
+		Seed: number, Autoscaler: autoscaler.Real(), VirtualNode: true, LoopTime: 300 * time.Millisecond,
 		SchedulerDelay: schedulerDelay, DeleteDelay: 5 * time.Second, DrainTime: 30 * time.Second, Linger: time.Minute, SizeCache: time.Minute,
 	}
 	for i, mode := range []string{"user", "system"} {
