@@ -85,20 +85,11 @@ func (r *DeletionCost) Transform(o any) (any, error) {
 	if ok {
 		pod.Labels, pod.Spec = nil, corev1.PodSpec{NodeName: pod.Spec.NodeName, SchedulerName: pod.Spec.SchedulerName, Tolerations: pod.Spec.Tolerations}
 		status := &pod.Status
-		*status = corev1.PodStatus{Phase: status.Phase, Reason: status.Reason, ContainerStatuses: ran(status.ContainerStatuses), InitContainerStatuses: ran(status.InitContainerStatuses)}
+		*status = corev1.PodStatus{Phase: status.Phase, Reason: status.Reason, ContainerStatuses: status.ContainerStatuses, InitContainerStatuses: status.InitContainerStatuses}
 	} else if node, ok := o.(*corev1.Node); ok {
 		node.Annotations, node.Status = nil, corev1.NodeStatus{NodeInfo: node.Status.NodeInfo}
 	}
 	return cache.TransformStripManagedFields()(o)
-}
-
-// ran returns the states of the containers only (refusal.Started).
-func ran(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
-	states := make([]corev1.ContainerStatus, len(statuses))
-	for i, s := range statuses {
-		states[i] = corev1.ContainerStatus{State: s.State, LastTerminationState: s.LastTerminationState}
-	}
-	return states
 }
 
 func ofReplicaSet(o client.Object) bool {

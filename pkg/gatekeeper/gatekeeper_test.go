@@ -42,8 +42,7 @@ type world struct {
 	runs bool // run has returned: the watches deliver all writes
 
 	mu        sync.Mutex
-	activated []string  // pods, by namespace/name, for which the gate was open when they were requeued
-	at        time.Time // when the last of them was requeued
+	activated []string // pods, by namespace/name, for which the gate was open when they were requeued
 }
 
 // newWorld returns a world that does not run yet. Its pools are user (cluster autoscaler), system (fixed) and aci
@@ -88,7 +87,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 			defer w.mu.Unlock()
 			for name, pod := range pods { // the others are requeued because the gatekeeper has just started
 				if d := w.Decide(pod, Snapshot{}, gate.Wait{}); d.Opens() {
-					w.activated, w.at = append(w.activated, name), w.clock.Now()
+					w.activated = append(w.activated, name)
 				}
 			}
 		},

@@ -127,22 +127,10 @@ func TestBurstPoolRefuses(t *testing.T) {
 
 	// After the backoff of a minute, by the fake clock, the held pod is requeued to test the pool.
 	w.activates("waiting", "the held pod is not requeued for a probe")
-	probe, began := w.onBurst("probe"), w.clock.Now()
+	probe := w.onBurst("probe")
 	probe.Namespace = "probes"
 	w.addPod(probe)
 	w.verdict(waiting, "HalfOpen")
-
-	// The test pod does not start. After three minutes, the pod of another namespace is requeued as a further test.
-	d = w.Decide(waiting, Snapshot{}, gate.Wait{})
-	w.Gatekeeper.Failed(waiting, true)
-	w.Hold(klog.Background(), waiting, &d, nil, false)
-	w.activates("waiting", "no pod of another namespace is requeued for a test")
-	w.mu.Lock()
-	after := w.at.Sub(began)
-	w.mu.Unlock()
-	if after < 2*time.Minute || after > 4*time.Minute {
-		t.Errorf("it is requeued after %v", after)
-	}
 	probe.Status.Phase = v1.PodRunning
 	w.update(probe)
 	w.verdict(waiting, "Open")

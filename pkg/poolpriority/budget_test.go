@@ -3,6 +3,7 @@ package poolpriority
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -110,6 +112,30 @@ func TestBurstUse(t *testing.T) {
 	}
 	if daemons == 0 || !went {
 		t.Errorf("%d pods of DaemonSets were seen, and a node went: %t", daemons, went)
+	}
+}
+
+// TestNamespaceBudgetInTheCycle: three pods may burst, and two of a namespace. A DaemonSet's pod of another scheduler
+// counts for its namespace only.
+func TestNamespaceBudgetInTheCycle(t *testing.T) {
+	cfg := aks(t)
+	setBurst(cfg, func(b *configv1.Burst) {
+		b.Limits, b.PerNamespace = &configv1.BurstLimits{Pods: 3}, &configv1.BurstLimits{Pods: 2}
+	})
+	h := newHarness(t, cfg)
+	h.addNodes(virtualNode("virtual"))
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
+	agent := pod("agent").Namespace("b").SchedulerName("other").Obj()
+	agent.OwnerReferences = owner("DaemonSet", "agent")
+	h.place(agent, "virtual")
+	for i, tc := range []struct {
+		namespace string
+		bursts    bool
+	}{{"a", true}, {"b", true}, {"b", false}, {"a", true}, {"a", false}, {"c", false}} {
+		node, err := h.schedule(pod(fmt.Sprint("p", i)).Namespace(tc.namespace).Obj())
+		if (node == "virtual") != tc.bursts || !tc.bursts && !strings.Contains(fmt.Sprint(err), gate.ReasonBudgetSpent.Sentence) {
+			t.Errorf("pod %d, in namespace %s, is on %q: %v", i, tc.namespace, node, err)
+		}
 	}
 }
 

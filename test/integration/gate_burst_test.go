@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -76,67 +74,6 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	// The waiting pods are also requeued for a new VM.
 	e.pool("userpool").Grow(1)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
-}
-
-// TestNamespacesShareABurstPool: DaemonSets of one namespace run on the virtual node and spend only the budget of their
-// own namespace. A second namespace spends its budget, and a third still bursts, up to the pool's budget. When the
-// second namespace leaves the pool, the third gets more, up to its own budget.
-func TestNamespacesShareABurstPool(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	for _, c := range must.Get(e.StartDefaultScheduler(e.ctx))(t) {
-		defer c.Stop()
-	}
-	e.schedule(replaced(t, "testdata/fixed.yaml", "        burst:\n", "        burst:\n          limits: {pods: 8}\n          perNamespace: {pods: 5}\n"),
-		suite.UserTier(1), suite.VirtualTier())
-	create := func(namespace string, replicas int32) {
-		d := suite.Deployment("web", replicas, "500m")
-		d.Namespace = namespace
-		must.Do(t)(e.Client.AppsV1().Deployments(namespace).Create(e.ctx, d, metav1.CreateOptions{}))
-	}
-	bursts := func(namespace string, want int, said string) {
-		t.Helper()
-		check := func() string {
-			pods := must.Get(e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{}))(t)
-			burst, held := 0, 0
-			for i := range pods.Items {
-				p := &pods.Items[i]
-				if condition := gate.ScheduledCondition(p); p.Spec.NodeName == devcluster.VirtualNodeName && p.DeletionTimestamp == nil {
-					burst++
-				} else if condition != nil && strings.Contains(condition.Message, said) {
-					held++
-				}
-			}
-			if burst != want || said != "" && held == 0 {
-				return fmt.Sprintf("in namespace %s, %d pods burst, want %d, and %d are held by the budget", namespace, burst, want, held)
-			}
-			return ""
-		}
-		e.Eventually(20*time.Second, check)
-		e.Stays(time.Second, check)
-	}
-	for _, name := range []string{"daemons", "other"} {
-		must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
-	}
-	for i := range 5 {
-		template := suite.Deployment(fmt.Sprint("agent-", i), 1, "100m", suite.Selects("type", "virtual-kubelet"), func(t *corev1.PodTemplateSpec) {
-			t.Spec.SchedulerName, t.Spec.Tolerations = corev1.DefaultSchedulerName, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		})
-		must.Do(t)(e.Client.AppsV1().DaemonSets("daemons").Create(e.ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: template.Name},
-			Spec: appsv1.DaemonSetSpec{Selector: template.Spec.Selector, Template: template.Spec.Template}}, metav1.CreateOptions{}))
-	}
-	bursts("daemons", 5, "")
-	e.Create(suite.Deployment("web", 12, "500m", endsFast))
-	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 5, "": 3})
-	e.Told("web", gate.ReasonBudgetSpent.Sentence)
-	create("daemons", 2)
-	create("other", 8)
-	bursts("other", 3, gate.ReasonBudgetSpent.Sentence)
-	bursts("daemons", 5, gate.ReasonBudgetSpent.Sentence)
-	e.Keeps(time.Second, "web", map[string]int{"userpool": 4, "aci": 5, "": 3})
-	e.Scale("web", 4) // those on the VM stay
-	bursts("other", 5, gate.ReasonBudgetSpent.Sentence)
-	bursts("daemons", 5, gate.ReasonBudgetSpent.Sentence)
 }
 
 // TestCreates: a burst pool gets no more pods than its rate allows, also after pods have gone and the scheduler was

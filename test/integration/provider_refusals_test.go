@@ -91,44 +91,30 @@ func (e *env) publishes(state breaker.State, code string) {
 
 // TestQuota: 20 pods burst at once, and the quota allows 11. Within a minute, 11 pods run, and the other nine are
 // evicted and held with the reason. When the quota is removed, these nine burst after the next probe. No pod is stuck,
-// and no pod runs twice. The same applies if the leader is killed meanwhile.
+// and no pod runs twice. (In TestQuotaOfAJob, the leader is killed meanwhile.)
 func TestQuota(t *testing.T) {
-	for _, killed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("leader killed %v", killed), func(t *testing.T) {
-			t.Parallel()
-			e := startRefusing(t)
-			region := e.VirtualNode.Azure()
-			region.SetQuota(11)
-			e.Create(suite.Deployment("web", 22, "1"))
-			if killed {
-				e.Eventually(20*time.Second, func() string {
-					if n := len(virtualnode.FailedStart(e.Pods("web"))); n == 0 {
-						return "no pod is refused"
-					}
-					return ""
-				})
-				e.scheduler.Kill()
-				must.NoError(t, e.scheduler.Restart())
-			}
-			e.Eventually(time.Minute, func() string {
-				if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 2, "aci": 11, "": 9}) {
-					return fmt.Sprintf("pods by pool: %v", got)
-				}
-				return e.runs("web", 11)
-			})
-			if said := e.Said("web"); !killed && !strings.Contains(said, "whose provider refuse") { // after a restart, the condition changes when the pod is tried again
-				t.Errorf("a pod that was refused was told %q", said)
-			}
-			e.publishes("Refusing", azure.CodeQuotaReached)
-			if got := e.Events("BurstEvicted"); len(got) == 0 || !strings.Contains(got[0], azure.CodeQuotaReached) {
-				t.Errorf("events of pods that were taken back: %q", got)
-			}
-			region.SetQuota(azure.NoQuota)
-			e.Eventually(3*time.Minute, func() string { return e.runs("web", 20) })
-			e.nothingTwice(e.Pods("web"))
-			e.publishes("Open", "")
-		})
+	t.Parallel()
+	e := startRefusing(t)
+	region := e.VirtualNode.Azure()
+	region.SetQuota(11)
+	e.Create(suite.Deployment("web", 22, "1"))
+	e.Eventually(time.Minute, func() string {
+		if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 2, "aci": 11, "": 9}) {
+			return fmt.Sprintf("pods by pool: %v", got)
+		}
+		return e.runs("web", 11)
+	})
+	if said := e.Said("web"); !strings.Contains(said, "whose provider refuse") {
+		t.Errorf("a pod that was refused was told %q", said)
 	}
+	e.publishes("Refusing", azure.CodeQuotaReached)
+	if got := e.Events("BurstEvicted"); len(got) == 0 || !strings.Contains(got[0], azure.CodeQuotaReached) {
+		t.Errorf("events of pods that were taken back: %q", got)
+	}
+	region.SetQuota(azure.NoQuota)
+	e.Eventually(3*time.Minute, func() string { return e.runs("web", 20) })
+	e.nothingTwice(e.Pods("web"))
+	e.publishes("Open", "")
 }
 
 // TestQuotaOfAJob: a Job with a backoffLimit of 3 makes more pods at once than the quota allows. The scheduler binds

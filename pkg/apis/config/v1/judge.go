@@ -64,7 +64,12 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 	if _, invalid := InstallationOf(lease.ResourceName); invalid != nil {
 		errs = append(errs, invalid)
 	}
-	errs = append(errs, judgeTimes(*lease)...)
+	times := config.LeaderElection
+	componentv1.RecommendedDefaultLeaderElectionConfiguration(&times)
+	// The factor is leaderelection.JitterFactor of client-go.
+	if every := times.RetryPeriod.Duration; *times.LeaderElect && (every <= 0 || times.RenewDeadline.Duration <= every*6/5 || times.LeaseDuration.Duration <= times.RenewDeadline.Duration) {
+		complain("leaderElection: leaseDuration (%s) must be more than renewDeadline (%s), and that more than 1.2 times retryPeriod (%s)", times.LeaseDuration.Duration, times.RenewDeadline.Duration, every)
+	}
 	stock, replaces := lease.ResourceName == stockLease && lease.ResourceNamespace == metav1.NamespaceSystem, nameOf(profile) == corev1.DefaultSchedulerName
 	if stock && !replaces && ptr.Deref(lease.LeaderElect, true) {
 		errs = append(errs, ErrStockLease)
@@ -84,22 +89,6 @@ func Judge(config *configv1.KubeSchedulerConfiguration) (*configv1.KubeScheduler
 		}
 	}
 	return profile, errors.Join(errs...)
-}
-
-// judgeTimes returns why client-go refuses the times of the leader election.
-func judgeTimes(e componentv1.LeaderElectionConfiguration) []error {
-	path := field.NewPath("leaderElection")
-	componentv1.RecommendedDefaultLeaderElectionConfiguration(&e)
-	switch {
-	case !*e.LeaderElect:
-	case e.RetryPeriod.Duration <= 0:
-		return []error{field.Invalid(path.Child("retryPeriod"), e.RetryPeriod.Duration.String(), "must be positive")}
-	case e.RenewDeadline.Seconds() <= 1.2*e.RetryPeriod.Seconds(): // leaderelection.JitterFactor
-		return []error{field.Invalid(path.Child("renewDeadline"), e.RenewDeadline.Duration.String(), fmt.Sprintf("must be more than 1.2 times retryPeriod, which is %s", e.RetryPeriod.Duration))}
-	case e.LeaseDuration.Duration <= e.RenewDeadline.Duration:
-		return []error{field.Invalid(path.Child("leaseDuration"), e.LeaseDuration.Duration.String(), fmt.Sprintf("must be more than renewDeadline, which is %s", e.RenewDeadline.Duration))}
-	}
-	return nil
 }
 
 // misplaced returns what is wrong with the plugin's place in the profile.
