@@ -17,7 +17,7 @@ test-rest: tools build helm karpenter prometheus #- Run the tests on embedded cl
 	@hack/step.sh "the other integration tests" hack/go-test.sh $(INTEGRATION) -skip '$(MAIN_STORY)'
 
 # The tests on embedded clusters that test-versions plays for each pair of a build and a control plane.
-CORE = ^(TestDemo|TestPoolsFillInOrder|TestScaleFromZero|TestBudgetAndWaitLimit|TestQuota|TestKilledAtEveryStep|TestFrozenWhileItPreempts|TestReturn|TestScaleInOrder|TestPools|TestInstall|TestChart|TestChartBuilds|TestDRA)$$
+CORE = ^(TestDemo|TestPoolsFillInOrder|TestScaleFromZero|TestBudgetAndWaitLimit|TestQuota|TestKilledAtEveryStep|TestFrozenWhileItPreempts|TestReturn|TestScaleInOrder|TestPools|TestInstall|TestChart|TestChartBuilds|TestDRA|TestGangs)$$
 
 .PHONY: test-core
 test-core: tools build helm #- Run the tests of order, gate, fail-over and installation on embedded clusters
