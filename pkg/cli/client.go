@@ -54,7 +54,8 @@ func (o *options) connectAs(user string) (*cluster, error) {
 	if user != "" {
 		config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	}
-	config.QPS = -1 // no client-side limit: the commands send few requests
+	config.QPS = -1                           // no client-side limit: the commands send few requests
+	config.WarningHandler = rest.NoWarnings{} // they are about pods of dry runs, which nobody creates
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	server := &serverTime{clock: o.clock}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

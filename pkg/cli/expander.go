@@ -231,8 +231,8 @@ func (p *publishedState) disorder(groups []group, expander *corev1.ConfigMap, no
 				continue
 			}
 			if m, other := value(earlier); m <= n {
-				found = append(found, fmt.Sprintf("%s (pool %s) has %s, and %s (pool %s) has %s: the earlier pool needs the higher number",
-					earlier.name, p.pools.At(earlier.pool).Name, other, g.name, p.pools.At(g.pool).Name, text))
+				found = append(found, fmt.Sprintf("%s (pool %s) has %s, and %s (pool %s) has %s: the earlier pool needs the higher number, of at least %d",
+					earlier.name, p.pools.At(earlier.pool).Name, other, g.name, p.pools.At(g.pool).Name, text, leastPriority))
 				break
 			}
 		}

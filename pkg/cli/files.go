@@ -67,7 +67,11 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 	if err != nil {
 		return nil, 0, oneLine(err)
 	}
+	var outdated error
 	for _, info := range infos {
+		if needed, gvk := karpenter.Resource.GroupVersion(), info.Object.GetObjectKind().GroupVersionKind(); gvk.Group == needed.Group && gvk.Version != needed.Version {
+			outdated = fmt.Errorf("%s %s is of %s, and %s is needed: change the file, and upgrade Karpenter if it is older than 1.0", gvk.Kind, info.Name, gvk.GroupVersion(), needed)
+		}
 		w, err := workloadOf(info.Object.(*unstructured.Unstructured), namespace) // Flatten has replaced each list by its items
 		if err != nil {
 			return nil, 0, err
@@ -76,14 +80,14 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 			workloads = append(workloads, w)
 		}
 	}
+	if len(workloads) == 0 {
+		return nil, len(infos), outdated
+	}
 	return workloads, len(infos) - len(workloads), nil
 }
 
 // workloadOf converts the object to a workload. If the object is neither a pod nor a workload, workloadOf returns nil.
 func workloadOf(object *unstructured.Unstructured, namespace string) (*workload, error) {
-	if needed := karpenter.Resource.GroupVersion(); object.GroupVersionKind().Group == needed.Group && object.GetAPIVersion() != needed.String() {
-		return nil, fmt.Errorf("%s %s is of %s, and %s is needed: upgrade Karpenter to 1.0 or later", object.GetKind(), object.GetName(), object.GetAPIVersion(), needed)
-	}
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {
 		return nil, nil

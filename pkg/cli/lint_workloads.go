@@ -62,7 +62,8 @@ func (l *linter) parse(data []byte) error {
 		}
 		o := *l.options
 		o.In = bytes.NewReader(data)
-		if l.files, _, err = o.read([]string{"-"}, metav1.NamespaceDefault); err == nil && len(l.files) == 0 {
+		namespace, _, _ := o.kube.ToRawKubeConfigLoader().Namespace() // empty if there is no kubeconfig
+		if l.files, _, err = o.read([]string{"-"}, cmp.Or(namespace, metav1.NamespaceDefault)); err == nil && len(l.files) == 0 {
 			err = errors.New("it has no configuration, no pod, and nothing that creates pods")
 		}
 		return err
@@ -172,12 +173,16 @@ func (l *linter) readWorkloads(ctx context.Context, c *cluster) {
 	}
 	failed := map[string][]string{}
 	for _, w := range f.found {
-		if err := w.readSample(ctx, c); err != nil {
+		asked, namespace := c, l.namespaces[w.reference.Namespace]
+		if w.template.Spec.SchedulerName != l.Scheduler && (namespace == nil || namespace.Labels[lint.SchedulerLabel] != l.Scheduler) {
+			asked = nil // no dry runs for others
+		}
+		if err := w.readSample(ctx, asked); err != nil {
 			failed[err.Error()] = append(failed[err.Error()], w.reference.Kind+" "+w.reference.Namespace+"/"+w.reference.Name)
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(failed)) {
-		l.skip(fmt.Sprintf("new pods of %s, such as %s, but by the template", count(len(failed[why]), "workload", "workloads"), failed[why][0]), errors.New(why))
+		l.skip(fmt.Sprintf("what admission changes in new pods of %s, such as %s (judged by the template)", count(len(failed[why]), "workload", "workloads"), failed[why][0]), errors.New(why))
 	}
 	l.addWorkloads(f.found)
 	for i := range l.Workloads {
@@ -229,7 +234,7 @@ func (l *linter) addWorkloads(found []*workload) {
 		namespace := l.namespaces[w.Namespace]
 		ofDefault := cmp.Or(from.template.Spec.SchedulerName, corev1.DefaultSchedulerName) == corev1.DefaultSchedulerName
 		w.ByNamespace = namespace != nil && namespace.Labels[lint.SchedulerLabel] == l.Scheduler && ofDefault && w.Kind != "DaemonSet" && l.Scheduler != ""
-		w.Ours = cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName) == l.Scheduler || w.ByNamespace
+		w.Ours = l.Scheduler != "" && (pod.Spec.SchedulerName == l.Scheduler || from.template.Spec.SchedulerName == l.Scheduler) || w.ByNamespace
 		w.Lost = gate.LostBy(pod, namespace, l.policies[w.Namespace])
 		account := w.Namespace + "/" + cmp.Or(pod.Spec.ServiceAccountName, "default")
 		if l.canPull != nil && len(pod.Spec.ImagePullSecrets) == 0 && !l.canPull[account] {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -85,16 +86,19 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 	return l
 }
 
-// countFinished sets Finished of burst pools, as far as the user may list nodes and pods.
+// countFinished sets Finished of burst pools. A note says what the user may not list.
 func (c *cluster) countFinished(ctx context.Context, p *publishedState, l *PoolStatusList) {
 	for i, burst := range p.pools.Burst() {
 		nodes := &corev1.NodeList{}
-		_ = c.list(ctx, nodes, "", metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(burst.NodeSelector), ResourceVersion: "0"})
+		err := c.list(ctx, nodes, "", metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(burst.NodeSelector), ResourceVersion: "0"})
 		for k := range nodes.Items {
 			finished := fmt.Sprintf("spec.nodeName=%s,status.phase!=%s,status.phase!=%s", nodes.Items[k].Name, corev1.PodPending, corev1.PodRunning)
 			pods := &corev1.PodList{}
-			_ = c.list(ctx, pods, "", metav1.ListOptions{FieldSelector: finished, ResourceVersion: "0"})
+			err = errors.Join(err, c.list(ctx, pods, "", metav1.ListOptions{FieldSelector: finished, ResourceVersion: "0"}))
 			l.Items[i].Finished += len(pods.Items)
+		}
+		if err != nil {
+			l.Notes = append(l.Notes, fmt.Sprintf("the finished pods of pool %s are not counted: %v", burst.Name, oneLine(err)))
 		}
 	}
 }

@@ -35,7 +35,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"cj":     batchv1.SchemeGroupVersion.WithKind("CronJob"),
 }
 
-// endOfName is, by kind, an end that is as long as what controllers append to the names of pods at most.
+// endOfName is, by kind, an end that is as long as what controllers usually append to the names of pods.
 var endOfName = map[string]string{"Deployment": "-0123456789-01234", "ReplicaSet": "-01234", "StatefulSet": "-0", "DaemonSet": "-01234", "Job": "-01234", "CronJob": "-01234567-01234"}
 
 // kindOf returns the kind that has the short, singular or plural name, and whether one of the kinds has that name.
@@ -94,7 +94,7 @@ func newWorkload(object runtime.Object, namespace string) *workload {
 	case *batchv1.Job:
 		w.template, w.selector, w.finishes = &x.Spec.Template, x.Spec.Selector, x.Spec.TTLSecondsAfterFinished == nil
 	case *batchv1.CronJob:
-		w.template, w.finishes = &x.Spec.JobTemplate.Spec.Template, x.Spec.JobTemplate.Spec.TTLSecondsAfterFinished == nil
+		w.template = &x.Spec.JobTemplate.Spec.Template // it keeps few Jobs
 	default:
 		return nil
 	}
@@ -147,18 +147,21 @@ func (w *workload) newPod() *corev1.Pod {
 
 // readSample sets the sample, because admission, such as a LimitRange or a webhook that injects a sidecar, changes the pods
 // of a template. The sample is the workload's newest pod. For a workload without pods, it is a new pod that the API server
-// makes by a dry run. A DaemonSet makes each pod for its node, so it has no sample.
+// makes by a dry run, unless c is nil. A DaemonSet makes each pod for its node, so it has no sample.
 func (w *workload) readSample(ctx context.Context, c *cluster) (err error) {
 	if w.reference.Kind == kindPod || w.reference.Kind == "DaemonSet" {
 		return nil
 	}
 	var made *corev1.Pod
+	name := w.newPod().Name
 	for i := range w.pods {
 		if p := &w.pods[i]; metav1.GetControllerOfNoCopy(p) != nil && (made == nil || made.CreationTimestamp.Before(&p.CreationTimestamp)) {
-			made, w.judgedBy = p, "its newest pod, "+p.Name
+			made, name, w.judgedBy = p, p.Name, "its newest pod, "+p.Name
 		}
 	}
-	if made == nil {
+	if made == nil && c == nil {
+		return nil
+	} else if made == nil {
 		w.judgedBy = "a dry run of a new pod"
 		if made, err = c.dryRun(ctx, w.newPod()); err != nil {
 			w.judgedBy = "its template: " + err.Error()
@@ -166,7 +169,7 @@ func (w *workload) readSample(ctx context.Context, c *cluster) (err error) {
 		}
 	}
 	w.sample = &corev1.Pod{Spec: *made.Spec.DeepCopy(), ObjectMeta: metav1.ObjectMeta{
-		Namespace: w.reference.Namespace, Name: w.newPod().Name, Labels: made.Labels, Annotations: made.Annotations, OwnerReferences: made.OwnerReferences}}
+		Namespace: w.reference.Namespace, Name: name, Labels: made.Labels, Annotations: made.Annotations, OwnerReferences: made.OwnerReferences}}
 	if made.Spec.NodeName != "" && slices.ContainsFunc(made.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey }) {
 		w.sample.Spec.Tolerations = w.template.Spec.Tolerations // the controller added those of a burst pool
 	}
@@ -182,9 +185,9 @@ func (c *cluster) dryRun(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, err
 	made, err := c.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case denial.WithoutRight(err):
-		err = errors.New("you may not create pods there")
-	case err != nil:
-		err = fmt.Errorf("a dry run of a new pod fails: %w", oneLine(err))
+		err = errors.New("you may not create pods in its namespace")
+	case err != nil: // the API server names the pod
+		err = fmt.Errorf("a dry run of a new pod fails: %s", strings.ReplaceAll(oneLine(err).Error(), pod.GenerateName, ""))
 	}
 	return made, err
 }

@@ -40,8 +40,8 @@ func TestNewPods(t *testing.T) {
 			pods: []*corev1.Pod{pod("a", 2*time.Hour), pod("b", time.Hour, on(time.Hour, userNode, "user", "1"), sidecar), pod("c", time.Minute, func(p *corev1.Pod) { p.OwnerReferences = nil })}},
 		{name: "without what the controller adds to a pod in a burst pool", explain: may, by: "its newest pod, a", pods: []*corev1.Pod{pod("a", time.Hour, recorded(time.Hour, open))}},
 		{name: "without pods, by a dry run", created: admits, explain: cannot, by: "a dry run of a new pod"},
-		{name: "a dry run that fails", created: refuses, explain: may, by: `its template: a dry run of a new pod fails: pods is forbidden: exceeded quota: team`, skipped: "new pods of 1 workload, such as Deployment default/web, but by the template: a dry run"},
-		{name: "without the right to create pods", explain: may, by: "its template: you may not create pods there", skipped: "but by the template: you may not"},
+		{name: "a dry run that fails", created: refuses, explain: may, by: `its template: a dry run of a new pod fails: pods is forbidden: exceeded quota: team`, skipped: "new pods of 1 workload, such as Deployment default/web (judged by the template): a dry run"},
+		{name: "without the right to create pods", explain: may, by: "its template: you may not create pods in its namespace", skipped: "(judged by the template): you may not"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer(t, full(t).published(0), deployment(), replicaSet)

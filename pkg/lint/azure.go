@@ -140,7 +140,8 @@ func (f *Facts) checkAKS(add adder) {
 		add("VirtualNodeImpossible", Error, "AKS cluster", "docs/install.md#can-i-use-it", "use the scheduler without a burst pool, or another network",
 			"it can have no virtual node. v1 is %s. v2 is %s", v1, v2)
 	}
-	if a.HostedSystemProfile.Enabled {
+	system := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.azure.com/mode": "system"}}}
+	if a.HostedSystemProfile.Enabled && (f.Pools.Len() == 0 || f.Pools.Of(system) != pool.None) {
 		add("ManagedSystemPool", Warning, "AKS cluster", "docs/install.md#can-i-use-it", "list no pool for its system nodes", "AKS manages its system node pools, and refuses pods there that name another scheduler")
 	}
 	scaled, byAutoscaler := 0, 0

@@ -82,9 +82,14 @@ func TestCheck(t *testing.T) {
 		}},
 		{name: "old API server", source: static, facts: func(f *Facts) { f.Server = errors.New("too old") }, want: "VersionUnsupported Error cluster", says: "too old"},
 		{name: "old AKS", source: static, facts: func(f *Facts) { f.AKS.CurrentKubernetesVersion = "1.34.9" }, want: "VersionUnsupported Error AKS cluster", says: "1.34.9"},
-		{name: "managed system node pools", source: static, facts: func(f *Facts) {
+		{name: "managed system node pools", source: static, args: func(a *args) {
+			a.Pools[1].NodeSelector.MatchLabels = map[string]string{"kubernetes.azure.com/mode": "system"}
+		}, facts: func(f *Facts) {
 			f.AKS.HostedSystemProfile.Enabled, f.AKS.AgentPoolProfiles = true, nil
 		}, want: "VirtualNodeImpossible Error AKS cluster, ManagedSystemPool Warning AKS cluster"},
+		{name: "managed system node pools in no pool", source: static, facts: func(f *Facts) {
+			f.AKS.HostedSystemProfile.Enabled, f.AKS.AgentPoolProfiles = true, nil
+		}, want: "VirtualNodeImpossible Error AKS cluster"},
 		{name: "other times than the defaults", source: autoscaler, facts: func(f *Facts) {
 			f.AKS.AutoScalerProfile.Times = Times{"1m", "20m", "50s"}
 		}, want: "OddSetting Warning capacity", says: "it is too short"},

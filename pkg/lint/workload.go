@@ -54,7 +54,10 @@ func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Na
 func (f *Facts) checkWorkload(w *Workload, add adder) {
 	if plain := add; w.JudgedBy != "" {
 		add = func(code string, severity Severity, object, see, remedy, format string, a ...any) {
-			plain(code, severity, object, see, remedy, format+" (judged by %s)", append(a, w.JudgedBy)...)
+			if slices.Contains([]string{"CannotBurst", "RunsDifferently", "NoPullSecret"}, code) {
+				format, a = format+" (judged by %s)", append(a, w.JudgedBy)
+			}
+			plain(code, severity, object, see, remedy, format, a...)
 		}
 	}
 	object := w.String()
@@ -132,7 +135,7 @@ func (f *Facts) checkOurs(w *Workload, add adder) {
 		}
 		if p.OnACI() && w.Finishes {
 			add("FinishedPodsStay", Info, w.String(), "docs/aci.md#jobs", "set ttlSecondsAfterFinished, such as 300, in the Job",
-				"in pool %s, its finished pods may keep their container groups, which count towards Azure's quota, until the Job is deleted", p.Name)
+				"in pool %s, its finished pods may keep their container groups until the Job is deleted, and these may count towards Azure's quota", p.Name)
 		}
 		if p.OnACI() && w.Unauthorized != "" && !f.IsV2(i) { // virtual nodes v2 may pull by a managed identity
 			add("NoPullSecret", Warning, w.String(), "docs/aci.md", "add an imagePullSecret to the pod template or the ServiceAccount",
