@@ -5,9 +5,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -17,33 +17,41 @@ import (
 )
 
 // groupsInterval is how often the gatekeeper looks whether the API server serves PodGroups.
-const groupsInterval = 5 * time.Minute
+const groupsInterval = time.Minute
 
-// watchGroups watches PodGroups as soon as the API server serves them, in the version that it prefers.
+// watchGroups watches PodGroups if the API server serves them, in the version that it prefers, until that version is gone,
+// such as after an upgrade. All groups then count as gangs until they are read again.
 func (g *Gatekeeper) watchGroups(ctx context.Context) {
+	all, _ := discovery.ServerPreferredResources(g.config.Client.Discovery()) // after an error, there are the others
+	found, _ := discovery.GroupVersionResources(all)                          // fails only for an unknown form of versions
 	var resource schema.GroupVersionResource
-	if err := wait.PollUntilContextCancel(ctx, groupsInterval, true, func(context.Context) (bool, error) {
-		all, _ := discovery.ServerPreferredResources(g.config.Client.Discovery()) // after an error, there are the others
-		found, _ := discovery.GroupVersionResources(all)                          // fails only for an unknown form of versions
-		for resource = range found {
-			if resource.Group == "scheduling.k8s.io" && resource.Resource == "podgroups" {
-				return true, nil
-			}
+	for r := range found {
+		if r.Group == "scheduling.k8s.io" && r.Resource == "podgroups" {
+			resource = r
 		}
-		return false, nil
-	}); err != nil {
-		return // the context has ended
 	}
+	if resource.Empty() {
+		return
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	informer := dynamicinformer.NewFilteredDynamicInformer(g.config.Dynamic, resource, v1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	_, _ = informer.AddEventHandler(g.lookInNamespace()) // fails only after the informer was stopped
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if cache.DefaultWatchErrorHandler(ctx, r, err); apierrors.IsNotFound(err) {
+			end()
+		}
+	})
 	store := informer.GetStore()
 	g.groups.Store(&store)
+	defer g.groups.Store(nil)
 	poke(g.changed) // in a build that does not see the pods' groups, PodGroups are a problem
 	informer.RunWithContext(ctx)
 }
 
 // gang returns the name of the pod's group if the group is a gang, or "". Each group counts as a gang until the
-// scheduler has read a PodGroup with the policy basic, and so does a part of a CompositePodGroup.
+// scheduler has read a PodGroup with the policy basic, and so does a part of a CompositePodGroup, and a
+// group with constraints.
 func (g *Gatekeeper) gang(pod *v1.Pod) string {
 	name, ok := compat.PodGroup(pod)
 	if store := g.groups.Load(); ok && store != nil {
@@ -51,7 +59,8 @@ func (g *Gatekeeper) gang(pod *v1.Pod) string {
 		if group, read := object.(*unstructured.Unstructured); read {
 			_, basic, _ := unstructured.NestedFieldNoCopy(group.Object, "spec", "schedulingPolicy", "basic")
 			_, part, _ := unstructured.NestedFieldNoCopy(group.Object, "spec", "parentCompositePodGroupName")
-			if basic && !part {
+			_, together, _ := unstructured.NestedFieldNoCopy(group.Object, "spec", "schedulingConstraints")
+			if basic && !part && !together {
 				return ""
 			}
 		}
@@ -61,9 +70,12 @@ func (g *Gatekeeper) gang(pod *v1.Pod) string {
 
 // warnOfGang writes an event on a held pod of a gang. Only one pod of each gang gets the event.
 func (g *Gatekeeper) warnOfGang(pod *v1.Pod, decision *gate.Decision) {
-	name := g.gang(pod)
+	if !decision.Closes(gate.ReasonGroupNotHeld) {
+		return
+	}
+	name, _ := compat.PodGroup(pod)
 	key := pod.Namespace + "/" + name
-	if _, warned := g.warned.Get(key); !warned && decision.Closes(gate.ReasonGroupNotHeld) {
+	if _, warned := g.warned.Get(key); !warned {
 		g.warned.Add(key, nil)
 		g.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, "GroupNotHeld", "Holding",
 			"the pods of group %s do not burst: the scheduler places pods one by one, so a part of a gang might run on VMs and a part on burst nodes. The group counts as a gang unless its PodGroup has the policy basic and belongs to no CompositePodGroup", name)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -43,7 +44,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		g.providers.Run(ctx, nil) // the context has ended, so this only ends the queue that providers.New made
 		return
 	}
-	go g.watchGroups(ctx)
+	go wait.UntilWithContext(ctx, g.watchGroups, groupsInterval)
 	g.waitForSources(ctx)
 	view := g.restore(ctx)
 	byPool, _ := g.byPool()

@@ -43,6 +43,8 @@ func (g *Gatekeeper) watchPolicies(ctx context.Context) {
 			}
 		}()
 	}
+	poked := func(any) { poke(g.changed) }
+	_, _ = factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: poked, UpdateFunc: func(_, o any) { poked(o) }, DeleteFunc: poked})
 	factory.Start(ctx.Done())
 }
 

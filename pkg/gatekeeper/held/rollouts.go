@@ -115,11 +115,11 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	for i := range objs {
 		all[i] = objs[i].(*appsv1.ReplicaSet)
 	}
-	if of.Kind != "Deployment" {
+	if of.Kind == "Rollout" { // of Argo
 		return RolloutStatus{Of: rollout.OfOwner(&metav1.ObjectMeta{Namespace: pod.Namespace, UID: of.UID}, all, own.UID)}
 	}
 	d, err := r.deployments.Deployments(pod.Namespace).Get(of.Name)
-	if err != nil || d.UID != of.UID {
+	if of.Kind != "Deployment" || err != nil || d.UID != of.UID {
 		return RolloutStatus{}
 	}
 	return RolloutStatus{Of: rollout.Of(d, all, own.UID)}

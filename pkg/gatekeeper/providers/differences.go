@@ -57,11 +57,11 @@ func (p *Providers) WarnOfDifferences(pod *v1.Pod, lost func(*pool.Pool) []strin
 	}
 }
 
-// warnOfRepeats writes an event on a pod that was just bound to a node of a burst pool if its owner bursts often. Pods of
-// Jobs end by themselves, so Jobs burst as often as they like.
+// warnOfRepeats writes an event on a pod that was just bound to a node of a burst pool if its owner bursts often. Pods
+// that end by themselves, such as those of Jobs, burst as often as they like.
 func (p *Providers) warnOfRepeats(pod *v1.Pod, in string) {
 	owner, now := metav1.GetControllerOfNoCopy(pod), p.config.Clock.Now()
-	if owner == nil || owner.Kind == "Job" {
+	if owner == nil || pod.Spec.RestartPolicy == v1.RestartPolicyNever || pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure {
 		return
 	}
 	known, _ := p.bursts.Get(refusal.OwnerOf(pod))

@@ -121,27 +121,27 @@ func TestRunsDifferently(t *testing.T) {
 }
 
 // TestBurstsOften: an owner that bursts more than ten times in an hour gets one event. Pods that burst together count once,
-// and the pods of a Job never.
+// and pods that end by themselves never.
 func TestBurstsOften(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		kind  string
+		ends  v1.RestartPolicy
 		every time.Duration
 		pods  int
 		want  int // events
 	}{
-		{"replaced every five minutes", "ReplicaSet", 5 * time.Minute, 11, 1},
-		{"ten times", "ReplicaSet", 5 * time.Minute, 10, 0},
-		{"for two hours", "ReplicaSet", 5 * time.Minute, 25, 2},
-		{"too rarely", "ReplicaSet", 7 * time.Minute, 30, 0},
-		{"grows", "ReplicaSet", time.Second, 200, 0},
-		{"a Job", "Job", 5 * time.Minute, 30, 0},
+		{"replaced every five minutes", v1.RestartPolicyAlways, 5 * time.Minute, 11, 1},
+		{"ten times", v1.RestartPolicyAlways, 5 * time.Minute, 10, 0},
+		{"for two hours", v1.RestartPolicyAlways, 5 * time.Minute, 25, 2},
+		{"too rarely", v1.RestartPolicyAlways, 7 * time.Minute, 30, 0},
+		{"grows", v1.RestartPolicyAlways, time.Second, 200, 0},
+		{"ends by itself", v1.RestartPolicyNever, 5 * time.Minute, 30, 0},
 	} {
 		clock := testingclock.NewFakeClock(time.Now())
 		p, recorder := newProviders(t, func(config *Config) { config.Clock = clock })
 		for range tc.pods {
 			bound := pod("web")
-			bound.Spec.NodeName, bound.OwnerReferences = "virtual", []metav1.OwnerReference{{Kind: tc.kind, Name: "web", UID: "web", Controller: ptr.To(true)}}
+			bound.Spec.NodeName, bound.Spec.RestartPolicy, bound.OwnerReferences = "virtual", tc.ends, []metav1.OwnerReference{{Kind: "X", Name: "web", UID: "web", Controller: ptr.To(true)}}
 			p.WarnOfDifferences(bound, func(*pool.Pool) []string { return nil })
 			clock.Step(tc.every)
 		}

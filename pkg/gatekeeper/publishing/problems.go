@@ -220,7 +220,7 @@ func (ps *Problems) findUntolerated(anyHeld func(func(*v1.Pod, string) bool) boo
 	for i, p := range ps.pools.Burst() {
 		taint := view.Pools[i].Untolerated(p.Tolerations())
 		if taint != nil && anyHeld(func(pod *v1.Pod, code string) bool {
-			return gate.Lookup(code).Kind != gate.Lasting && view.Pools[i].Untolerated(append(p.Tolerations(), pod.Spec.Tolerations...)) != nil
+			return gate.Lookup(code).Kind == gate.InVain && view.Pools[i].Untolerated(append(p.Tolerations(), pod.Spec.Tolerations...)) != nil
 		}) {
 			ps.problemf("UntoleratedTaint", p.Name, nil, "pool %s: pods wait that none of its nodes takes: the nodes have the taint %s, which neither these pods nor the pool tolerate. "+
 				"If pods may run there, tolerate the taint in the pool's field burst.tolerations or, if its effect is NoExecute, in the pods", p.Name, taint.ToString())
