@@ -80,7 +80,7 @@ func (q *cycles) schedule(stopped func() bool) error {
 			q.w.Hold(klog.Background(), p, &d, wait, false)
 			continue
 		}
-		q.w.Release(p.UID)
+		q.w.held.Release(p.UID)
 		if err := q.w.remove(name); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (w *world) remove(name string) error {
 func (w *world) ask(stopped func() bool) {
 	for r := rand.New(rand.NewPCG(1, 1)); !stopped(); {
 		uid := types.UID(fmt.Sprint("p", r.IntN(2000)))
-		w.Lookup(uid)
+		w.held.Lookup(uid)
 		if p, err := w.pods.Pods("default").Get(string(uid)); err == nil {
 			w.Waited(p)
 			w.SchedulerSignature(p)
@@ -207,7 +207,7 @@ func TestCrowdThatChanges(t *testing.T) {
 				return ""
 			}
 			d := w.Decide(left[0], Snapshot{}, gate.Wait{})
-			_, held := w.Lookup(left[0].UID)
+			_, held := w.held.Lookup(left[0].UID)
 			return fmt.Sprintf("%d pods wait although the pool is full, such as %s (held: %v, decided now: %+v)", n, left[0].Name, held, d.Burst[2])
 		})
 	}

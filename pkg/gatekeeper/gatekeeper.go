@@ -475,22 +475,11 @@ func (g *Gatekeeper) cycleEnded(pod types.UID) {
 	}
 }
 
-// Reserved records that a node is reserved for the pod.
-func (g *Gatekeeper) Reserved(pod types.UID) { g.held.Reserved(pod) }
+// Held returns the pods that the gate holds back.
+func (g *Gatekeeper) Held() *held.Pods { return g.held }
 
 // BindingDenied makes the loop look at the bindings that admission denied.
 func (g *Gatekeeper) BindingDenied() { poke(g.changed) }
-
-// Binding records that the pod is being bound.
-func (g *Gatekeeper) Binding(pod types.UID) { g.held.Binding(pod) }
-
-// ForRollout returns the result of held.Pods.ForRollout.
-func (g *Gatekeeper) ForRollout(pod, replicaSet types.UID) (since time.Time, others int) {
-	return g.held.ForRollout(pod, replicaSet)
-}
-
-// Release ends the pod's wait.
-func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 
 // Waited returns how long the pod has been unschedulable, or 0 if that is not known.
 func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
@@ -500,15 +489,6 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	}
 	return 0
 }
-
-// Lookup returns the entry of the pod, and whether the pod is held.
-func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
-
-// Local records that only plugins that look at single nodes rejected the held pod (held.Pods.Local).
-func (g *Gatekeeper) Local(pod types.UID) { g.held.Local(pod) }
-
-// ByLoop records whether the gatekeeper requeues the pod when a node may have capacity for it (held.Pods.ByLoop).
-func (g *Gatekeeper) ByLoop(pod types.UID, byLoop bool) bool { return g.held.ByLoop(pod, byLoop) }
 
 // Assume replaces the view, clears the override, and makes the gatekeeper use the times in the pods' conditions. Tests
 // call Assume instead of Run.

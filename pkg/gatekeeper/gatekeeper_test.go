@@ -240,7 +240,7 @@ func TestRun(t *testing.T) {
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	w.Gatekeeper.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil, false)
-	if _, held := w.Lookup("p"); !held {
+	if _, held := w.held.Lookup("p"); !held {
 		t.Fatal("the pod is not held")
 	}
 	w.setStatus(3, 3)
@@ -262,14 +262,14 @@ func TestRun(t *testing.T) {
 	// A deleted pod is forgotten, whether its deletion arrives as an event or Hold does not find it in the lister.
 	must.NoError(t, w.client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}))
 	w.eventually(func() string {
-		if _, held := w.Lookup("p"); held {
+		if _, held := w.held.Lookup("p"); held {
 			return "a deleted pod is held"
 		}
 		return ""
 	})
 	w.eventually(func() string {
 		w.Hold(klog.Background(), p, &d, nil, false)
-		if _, held := w.Lookup("p"); held {
+		if _, held := w.held.Lookup("p"); held {
 			return "a pod that was deleted in mid-cycle is held"
 		}
 		return ""

@@ -35,11 +35,14 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	}
 	defer cancel()
 	b := &toBind{state: state, pod: pod, node: nodeName}
-	for _, step := range bindSteps {
-		if err := step(pl, ctx, b); err != nil {
-			return fwk.AsStatus(err)
-		}
+	if err := pl.settle(ctx, b); err != nil {
+		return fwk.AsStatus(err)
 	}
+	pl.prepare(ctx, b)
+	if err := pl.send(ctx, b); err != nil {
+		return fwk.AsStatus(err)
+	}
+	pl.sent(ctx, b)
 	return nil
 }
 
@@ -51,27 +54,21 @@ type toBind struct {
 	placed placement // set by prepare
 }
 
-// bindSteps are the steps of Bind, in their order. After an error, the pod is not bound, and no further step runs.
-var bindSteps = []func(*PoolPriority, context.Context, *toBind) error{
-	(*PoolPriority).settle, (*PoolPriority).prepare, (*PoolPriority).send, (*PoolPriority).sent,
-}
-
 // prepare ends the counts of the pod's failures, says what has no effect for the pod, and keeps what is known of a held
 // pod until it is bound.
-func (pl *PoolPriority) prepare(ctx context.Context, b *toBind) error {
+func (pl *PoolPriority) prepare(ctx context.Context, b *toBind) {
 	pl.retries.Remove(b.pod.UID)
 	pl.roomTries.Remove(b.pod.UID)
 	b.placed = pl.placementOf(b.state, b.pod, b.node)
 	pl.mentionKind(klog.FromContext(ctx), b.pod)
 	pl.warnOfOrder(b.pod)
 	if pl.gatekeeper != nil {
-		pl.gatekeeper.Binding(b.pod.UID)
+		pl.gatekeeper.Held().Binding(b.pod.UID)
 	}
-	return nil
 }
 
 // sent counts the pod, and writes the event Burst.
-func (pl *PoolPriority) sent(ctx context.Context, b *toBind) error {
+func (pl *PoolPriority) sent(ctx context.Context, b *toBind) {
 	pod := b.pod
 	pl.assumed.remove(pod.UID, time.Time{})
 	b.placed.count(klog.FromContext(ctx), pod, b.node)
@@ -82,14 +79,13 @@ func (pl *PoolPriority) sent(ctx context.Context, b *toBind) error {
 			recorder.Eventf(reference, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", message)
 		})
 	}
-	return nil
 }
 
 // Reserve records that the pod is assumed on the node, and which pods are assumed on better nodes. The cycle of a pod
 // group also reserves nodes that its pods may not get. Its pods are not recorded.
 func (pl *PoolPriority) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	if pl.gatekeeper != nil {
-		pl.gatekeeper.Reserved(pod.UID)
+		pl.gatekeeper.Held().Reserved(pod.UID)
 	}
 	c, err := readCycle(state)
 	node, gone := pl.nodes.Get(nodeName)

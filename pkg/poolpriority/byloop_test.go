@@ -104,7 +104,7 @@ func (r *running) held(n int) {
 	must.Eventually(r, fmt.Sprint(n, " pods are held"), func() bool {
 		waiting := 0
 		for _, p := range r.pods() {
-			if entry, ok := r.plugin.gatekeeper.Lookup(p.UID); ok && entry.ByLoop {
+			if entry, ok := r.plugin.gatekeeper.Held().Lookup(p.UID); ok && entry.ByLoop {
 				waiting++
 			}
 		}
@@ -151,7 +151,7 @@ func (r *running) opened(n int) {
 	must.Eventually(r, fmt.Sprint("the gate is open in vain for ", n, " pods"), func() bool {
 		open := 0
 		for _, p := range r.pods() {
-			if entry, ok := r.plugin.gatekeeper.Lookup(p.UID); ok && entry.ByLoop && slices.Contains(entry.Open, true) {
+			if entry, ok := r.plugin.gatekeeper.Held().Lookup(p.UID); ok && entry.ByLoop && slices.Contains(entry.Open, true) {
 				open++
 			}
 		}
@@ -245,7 +245,7 @@ func TestHeldPodsAreGated(t *testing.T) {
 		if !tc.held {
 			tried.UID = "another"
 		}
-		r.plugin.gatekeeper.Local(tried.UID)
+		r.plugin.gatekeeper.Held().Local(tried.UID)
 		info := &framework.QueuedPodInfo{PodInfo: must.Get(framework.NewPodInfo(tried))(t)}
 		gating := ""
 		handler := r.plugin.requeueByLoop(func(_ context.Context, _ framework.Framework, info *framework.QueuedPodInfo, _ *fwk.Status, _ *fwk.NominatingInfo, _ time.Time) {

@@ -148,7 +148,7 @@ nodeGroups:
 	many := h.cycles(cycles, plain)
 	stop()
 	for i := range held {
-		if _, ok := h.plugin.gatekeeper.Lookup(types.UID(fmt.Sprint("held-", i))); !ok {
+		if _, ok := h.plugin.gatekeeper.Held().Lookup(types.UID(fmt.Sprint("held-", i))); !ok {
 			b.Fatalf("held-%d is not held in the end", i)
 		}
 	}
@@ -381,8 +381,8 @@ func BenchmarkBoundPodUpdate(b *testing.B) {
 			info := h.pop(p)
 			if profile == ourProfile {
 				h.hold(p, &gate.Decision{Burst: make([]gate.Verdict, h.plugin.pools.Len())}, nil)
-				h.plugin.gatekeeper.Local(p.UID)
-				if !h.plugin.gatekeeper.ByLoop(p.UID, true) {
+				h.plugin.gatekeeper.Held().Local(p.UID)
+				if !h.plugin.gatekeeper.Held().ByLoop(p.UID, true) {
 					b.Fatalf("%s is not held", p.Name)
 				}
 			}

@@ -87,7 +87,7 @@ func TestDiagnosisIsCached(t *testing.T) {
 	if said != again || !plugins.Equal(same) || !second.flags.gateClosed.Load() {
 		t.Errorf("%q by %v, and then %q by %v, held %t", said, plugins, again, same, second.flags.gateClosed.Load())
 	}
-	if _, ok := h.plugin.gatekeeper.Lookup("second"); !ok {
+	if _, ok := h.plugin.gatekeeper.Held().Lookup("second"); !ok {
 		t.Error("the second pod is not held")
 	}
 	if want := "0/7 nodes are available: 1 node(s) had untolerated taint(s)"; !strings.HasPrefix(said, want) {

@@ -131,7 +131,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	}
 	if c.search != nil && pl.byLoop {
 		if _, local := c.search.filterKey(); local {
-			pl.gatekeeper.Local(pod.UID)
+			pl.gatekeeper.Held().Local(pod.UID)
 		}
 	}
 	if c.flags.awaitsGateTaint.Load() {

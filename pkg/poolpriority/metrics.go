@@ -158,7 +158,7 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 	held := false
 	if pl.gatekeeper != nil {
 		waited = pl.gatekeeper.Waited(pod)
-		_, held = pl.gatekeeper.Lookup(pod.UID)
+		_, held = pl.gatekeeper.Held().Lookup(pod.UID)
 	}
 	i := pl.pools.Of(node)
 	if i != pool.None {

@@ -29,7 +29,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
 		if n.pl.gatekeeper != nil {
-			n.pl.gatekeeper.Release(pod.UID)
+			n.pl.gatekeeper.Held().Release(pod.UID)
 		}
 		return result, status, plugins
 	}

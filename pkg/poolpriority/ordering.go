@@ -206,7 +206,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 		}
 	}
 	if (c.mayWait() || pl.roomTries.count(pod.UID) > 0) && c.wait == nil {
-		pl.gatekeeper.Release(pod.UID)
+		pl.gatekeeper.Held().Release(pod.UID)
 	}
 }
 

@@ -59,7 +59,7 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	}
 	var open []bool // by the pool's index; nil if the pod is not held
 	if pl.gatekeeper != nil {
-		entry, _ := pl.gatekeeper.Lookup(pod.UID)
+		entry, _ := pl.gatekeeper.Held().Lookup(pod.UID)
 		if open = entry.Open; entry.ByLoop {
 			return fwk.QueueSkip, nil
 		}
@@ -113,7 +113,7 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 		var fit *framework.FitError
 		byLoop := errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
 			(nominating == nil || nominating.NominatedNodeName == "")
-		if pl.gatekeeper.ByLoop(info.Pod.UID, byLoop) {
+		if pl.gatekeeper.Held().ByLoop(info.Pod.UID, byLoop) {
 			fit.Diagnosis.UnschedulablePlugins = sets.New(Name)
 		}
 		next(ctx, profile, info, status, nominating, start)
@@ -122,7 +122,7 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 
 // gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if the gatekeeper requeues the pod.
 func (pl *PoolPriority) gatingPlugin(info *framework.QueuedPodInfo) string {
-	if entry, _ := pl.gatekeeper.Lookup(info.Pod.UID); entry.ByLoop {
+	if entry, _ := pl.gatekeeper.Held().Lookup(info.Pod.UID); entry.ByLoop {
 		return Name
 	}
 	return ""

@@ -42,7 +42,7 @@ func (s *search) forRollout(ctx context.Context, status held.RolloutStatus) *gat
 		return status.Unknown
 	}
 	now := s.pl.clock.Now()
-	since, others := s.pl.gatekeeper.ForRollout(s.pod.UID, of.New)
+	since, others := s.pl.gatekeeper.Held().ForRollout(s.pod.UID, of.New)
 	if since.IsZero() {
 		since = now
 	}
