@@ -37,7 +37,6 @@ type cycle struct {
 	found     sets.Set[string] // nodes at worst, if narrowed; at least one is feasible
 	decision  gate.Decision
 	rollout   held.RolloutStatus
-	victims   *gate.Wait // for the pod's preemption victims; nil without victims
 	wait      *gate.Wait // set only if it closed the gate
 
 	nodes   []fwk.NodeInfo         // the snapshot; nil before PreFilter
@@ -117,16 +116,16 @@ func inPodGroupCycle(state fwk.CycleState) bool {
 // It calls newSearch at most once. The search also runs this plugin's Filter, so choose sets the rank only after the
 // search.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() *search) error {
-	defer pl.conclude(ctx, c, pod)
+	opens := pl.gatekeeper != nil && c.decision.Opens() // if all gates are closed, a wait changes nothing
+	defer pl.conclude(ctx, c, pod, opens)
 	if pl.retries.exhausted(pod.UID) {
 		c.widened = true
 		return nil
 	}
-	if pl.gatekeeper != nil && c.decision.Opens() { // if all gates are closed, a wait changes nothing
+	if opens {
 		c.rollout = pl.gatekeeper.Rollout(pod)
-		c.victims = pl.victimsOf(pod, c.nodes)
 	}
-	if !pl.strict && !c.mayWait() {
+	if !pl.strict && !c.rollout.Possible() && (!opens || pl.victimsOf(pod, c.nodes) == nil) {
 		return nil
 	}
 	found, err := pl.findBest(ctx, c, newSearch())
@@ -144,9 +143,6 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	return nil
 }
 
-// mayWait reports whether the pod may be able to wait for preemption victims or for a rollout instead of bursting.
-func (c *cycle) mayWait() bool { return c.victims != nil || c.rollout.Possible() }
-
 // findBest returns nodes of the best rank that has a feasible node. If a burst pool has this rank, findBest checks
 // whether the pod can wait for preemption victims or for a rollout, or make room, instead. If it can, the gate decides
 // again with this wait, and the search is repeated.
@@ -159,7 +155,7 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if c.decision.Burst[burst].Observed {
 		return found, nil // without mode: Observe, the gate would already be closed
 	}
-	wait := c.victims
+	wait := pl.victimsOf(search.pod, c.nodes)
 	if wait != nil {
 		pl.roomTries.Remove(search.pod.UID) // it has got a node
 	}
@@ -188,9 +184,9 @@ func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
 	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Share: pl.index.share, Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
 }
 
-// conclude counts the final decision of the gate in the metrics. If the pod could have waited but does not in this
-// cycle, conclude ends the wait of an earlier cycle.
-func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
+// conclude counts the final decision of the gate in the metrics. opened is whether a gate was open before the search. If
+// the pod does not wait although one was, conclude ends the wait of an earlier cycle.
+func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod, opened bool) {
 	if pl.gatekeeper == nil {
 		return
 	}
@@ -205,7 +201,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	if (c.mayWait() || pl.roomTries.count(pod.UID) > 0) && c.wait == nil {
+	if (opened || pl.roomTries.count(pod.UID) > 0) && c.wait == nil {
 		pl.gatekeeper.Held().Release(pod.UID)
 	}
 }
