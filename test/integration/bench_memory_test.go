@@ -16,13 +16,13 @@ import (
 )
 
 var (
-	memoryStarts = flag.Int("starts", 5, "how often BenchmarkMemory starts each scheduler")
-	memoryAfter  = flag.Duration("after", 5*time.Minute, "how long after a start BenchmarkMemory measures")
+	memoryStarts = flag.Int("starts", 5, "how many processes of each scheduler BenchmarkMemory starts")
+	memoryAfter  = flag.Duration("after", 5*time.Minute, "how long after the last start BenchmarkMemory measures")
 )
 
 // BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the in-tree plugins only, on
-// clusters of three sizes. All run the same binary on the same control plane, at the same time. A figure is the median of
-// several starts, because the memory of a process depends on its last garbage collection.
+// clusters of three sizes. All processes run the same binary on the same control plane, at the same time. A figure is the
+// median of several, because the memory of a process depends on its last garbage collection.
 func BenchmarkMemory(b *testing.B) {
 	for _, nodes := range []int{10, 500, 5000} {
 		b.Run(fmt.Sprintf("%d_nodes", nodes), func(b *testing.B) { benchmarkMemory(b, nodes) })
@@ -38,24 +38,25 @@ func benchmarkMemory(b *testing.B, nodes int) {
 	variants := []struct{ name, config, rights string }{
 		{"the in-tree plugins", "testdata/stock-scheduler.yaml", c.rbac}, {"ours", "testdata/no-leader-election.yaml", c.rbac}, {"ours, with return", returns, returnRBAC}}
 	most := []float64{1, 1.10, 1.20} // of the in-tree plugins' memory
-	var sizes, ratios [3][]float64
+	var sizes [3][]float64
+	var running [3][]*devcluster.Component
 	for range *memoryStarts {
-		var running []*devcluster.Component
-		for _, v := range variants {
-			running = append(running, must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), v.config, v.rights))(b))
+		for i, v := range variants {
+			running[i] = append(running[i], must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), v.config, v.rights))(b))
 		}
-		time.Sleep(*memoryAfter) // the garbage collector runs at least every two minutes
-		for i, scheduler := range running {
+	}
+	time.Sleep(*memoryAfter) // the garbage collector runs at least every two minutes
+	for i := range running {
+		for _, scheduler := range running[i] {
 			sizes[i] = append(sizes[i], resident(b, scheduler.PID()))
-			ratios[i] = append(ratios[i], sizes[i][len(sizes[i])-1]/sizes[0][len(sizes[0])-1])
-			scheduler.Stop()
 		}
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(table, "\nresident memory, %d nodes, %d pods\tmedian\tratio\ttarget\t\teach start, MiB\n", nodes, nodes*podsPerNode)
 	for i, v := range variants {
 		each := fmt.Sprintf("%.0f", sizes[i])
-		fmt.Fprintf(table, "%s\t%.0f MiB\t%.2f\t≤ %.2f\t%s\t%s\n", v.name, middle(sizes[i]), middle(ratios[i]), most[i], mark(middle(ratios[i]) <= most[i]), each)
+		ratio := middle(sizes[i]) / middle(sizes[0])
+		fmt.Fprintf(table, "%s\t%.0f MiB\t%.2f\t≤ %.2f\t%s\t%s\n", v.name, middle(sizes[i]), ratio, most[i], mark(ratio <= most[i]), each)
 	}
 	size := resident(b, controller.PID())
 	fmt.Fprintf(table, "the controller\t%.0f MiB\t\t≤ 200 MiB\t%s\n", size, mark(size <= 200))

@@ -27,7 +27,7 @@ type Usage struct {
 	scheduler string
 
 	mu     sync.Mutex
-	pods   map[types.UID]taken
+	pods   map[types.UID]*v1.Pod // as they are counted; what they use takes six times the memory
 	nodes  map[string]ByPriority // by name; nodes without pods are left out
 	shares map[string]shares     // by the node's name; nodes without shares are left out
 	ending map[string]int        // how many pods are terminating, by the node's name
@@ -54,7 +54,7 @@ const abandoned = "-"
 
 // New returns a Usage without pods. scheduler is the schedulerName of this scheduler's pods.
 func New(scheduler string) *Usage {
-	return &Usage{scheduler: scheduler, pods: map[types.UID]taken{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{},
+	return &Usage{scheduler: scheduler, pods: map[types.UID]*v1.Pod{}, nodes: map[string]ByPriority{}, shares: map[string]shares{}, ending: map[string]int{},
 		served: map[string]service{}, daemons: map[string]aci.Use{}}
 }
 
@@ -113,27 +113,34 @@ func (l Load) plus(n int, other Load) Load {
 	return Load{l.Requests.Add(n, other.Requests), l.Billed.Add(n, other.Billed)}
 }
 
-// See processes a pod that was added or changed.
-func (u *Usage) See(pod *v1.Pod) {
-	now := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil, daemon: isDaemon(pod)}
+// usageOf returns the usage of a pod, which depends on nothing else.
+func (u *Usage) usageOf(pod *v1.Pod) taken {
+	t := taken{node: pod.Spec.NodeName, namespace: pod.Namespace, shared: aci.IsShared(pod, u.scheduler), priority: corev1helpers.PodPriority(pod), ending: pod.DeletionTimestamp != nil, daemon: isDaemon(pod)}
 	if refusal.IsAbandoned(pod) {
-		now.namespace, now.shared = abandoned, true
+		t.namespace, t.shared = abandoned, true
 	}
-	if now.node != "" {
-		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
-		if now.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
+	if t.node != "" {
+		t.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true).Bounded()}
+		if t.Requests.Pods > 0 { // as NodeInfo counts the pod while it is resized
 			requests := resource.PodRequests(pod, resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: compat.PodLevelResize})
-			now.Requests = aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()}.Bounded()
+			t.Requests = aci.Use{Pods: 1, MilliCPU: requests.Cpu().MilliValue(), Memory: requests.Memory().Value()}.Bounded()
 		}
 	}
+	return t
+}
+
+// See processes a pod that was added or changed.
+func (u *Usage) See(pod *v1.Pod) {
+	now := u.usageOf(pod)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if before := u.pods[pod.UID]; before == now {
+	if before, ok := u.pods[pod.UID]; ok && u.usageOf(before) == now {
+		u.pods[pod.UID] = pod // the informer no longer has the other
 		return
 	}
 	u.goneLocked(pod.UID)
 	if now.Requests.Pods > 0 {
-		u.pods[pod.UID] = now
+		u.pods[pod.UID] = pod
 		u.countLocked(&now, 1)
 	}
 }
@@ -153,7 +160,8 @@ func (u *Usage) Gone(pod types.UID) {
 }
 
 func (u *Usage) goneLocked(pod types.UID) {
-	if before, ok := u.pods[pod]; ok {
+	if counted, ok := u.pods[pod]; ok {
+		before := u.usageOf(counted)
 		delete(u.pods, pod)
 		u.countLocked(&before, -1)
 	}
