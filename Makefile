@@ -89,8 +89,8 @@ helm:
 	@hack/step.sh "build Helm, to test the chart" hack/go-in.sh hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/$(TOOLS)/ tool
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
-MAX_LINES_SHIPPED = 23102
-MAX_LINES_OTHER = 48866
+MAX_LINES_SHIPPED = 23111
+MAX_LINES_OTHER = 48766
 
 .PHONY: lines
 lines: #- Print the code lines of what ships, and of all other Go

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,13 +135,6 @@ func (c *crowd) removePods(app string) {
 	})
 }
 
-// run starts our scheduler with the variant's configuration in testdata/throughput.
-func (c *crowd) run(variant string) *devcluster.Component {
-	c.Helper()
-	s := must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac))(c)
-	return s
-}
-
 // watchPods calls changed each time one of the app's pods is added or updated, until stop is called. The calls are
 // serial.
 func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
@@ -171,13 +163,6 @@ func cpu(t testing.TB, pid int) time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// load returns the machine's load average over the last minute. It shows whether other processes were running.
-func load(t testing.TB) string {
-	t.Helper()
-	data := must.ReadFile(t, "/proc/loadavg")
-	return strings.Fields(string(data))[0]
 }
 
 func middle(list []float64) float64 {

@@ -403,7 +403,7 @@ func BenchmarkLoad(b *testing.B) {
 	for _, l.scheduler = range []string{devcluster.SchedulerName, corev1.DefaultSchedulerName} {
 		config := shipped
 		if !l.ours() {
-			config = "testdata/throughput/default.yaml"
+			config = "testdata/default-profile.yaml"
 		}
 		l.env.scheduler = must.Get(l.StartScheduler(l.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, l.rbac, verbosity))(b)
 		l.measured()
@@ -552,4 +552,13 @@ func (l *busy) boundAfter(moment time.Time, n int) string {
 		return fmt.Sprintf("%d of %d waiting pods were bound", len(bound), n)
 	}
 	return fmt.Sprintf("waiting pods were bound after: 1 %v, %d %v, %d in all", bound[0].Round(time.Millisecond), n, bound[n-1].Round(time.Millisecond), len(bound))
+}
+
+// ratios returns the median of the ratios.
+func ratios(mine, theirs []float64) float64 {
+	list := make([]float64, len(mine))
+	for i := range mine {
+		list[i] = mine[i] / theirs[i]
+	}
+	return middle(list)
 }

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -11,9 +12,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/must"
 )
+
+const memoryUpdates = 100 // status updates of pods, a second
 
 var (
 	memoryStarts = flag.Int("starts", 5, "how many processes of each scheduler BenchmarkMemory starts")
@@ -22,7 +28,8 @@ var (
 
 // BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the in-tree plugins only, on
 // clusters of three sizes. All processes run the same binary on the same control plane, at the same time. A figure is the
-// median of several, because the memory of a process depends on its last garbage collection.
+// median of several, because the memory of a process depends on its last garbage collection. Pods change meanwhile, so that
+// each process reaches the size at which it collects garbage.
 func BenchmarkMemory(b *testing.B) {
 	for _, nodes := range []int{10, 500, 5000} {
 		b.Run(fmt.Sprintf("%d_nodes", nodes), func(b *testing.B) { benchmarkMemory(b, nodes) })
@@ -45,7 +52,12 @@ func benchmarkMemory(b *testing.B, nodes int) {
 			running[i] = append(running[i], must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), v.config, v.rights))(b))
 		}
 	}
-	time.Sleep(*memoryAfter) // the garbage collector runs at least every two minutes
+	ctx, cancel := context.WithTimeout(c.ctx, *memoryAfter)
+	defer cancel()
+	every(ctx, memoryUpdates, func(i int) { // else, the sizes depend on what was left of the start
+		_, _ = c.client.CoreV1().Pods(namespace).Patch(c.ctx, fmt.Sprintf("pod-%d-0", i%nodes), types.MergePatchType,
+			fmt.Appendf(nil, `{"status":{"message":"update %d"}}`, i), metav1.PatchOptions{}, "status")
+	})
 	for i := range running {
 		for _, scheduler := range running[i] {
 			sizes[i] = append(sizes[i], resident(b, scheduler.PID()))
@@ -74,4 +86,11 @@ func resident(t testing.TB, pid int) float64 {
 	}
 	t.Fatalf("process %d has no VmRSS", pid)
 	return 0
+}
+
+func mark(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	return "MISSED"
 }

@@ -43,13 +43,10 @@ const (
 type kind string
 
 const (
-	plain         kind = "plain"
-	spread        kind = "spread"          // over zones, with maxSkew 1
-	antiAffinity  kind = "anti-affinity"   // at most one on a node
-	nothing       kind = "matches nothing" // a node selector that no node has
-	unschedulable kind = "unschedulable"   // more CPU than any VM has, and cannot run on the virtual node
-	volume        kind = "with a PVC"      // the claim is bound
-	ordered       kind = "with an order"   // the annotation names the order of the list
+	plain   kind = "plain"
+	nothing kind = "matches nothing" // a node selector that no node has
+	volume  kind = "with a PVC"      // the claim is bound
+	ordered kind = "with an order"   // the annotation names the order of the list
 )
 
 // unordered is a variant of our profile: its pods have no order.
@@ -185,19 +182,10 @@ func fillers(i, size int, f fill) []*v1.Pod {
 func makePod(name string, k kind) *v1.Pod {
 	pod := st.MakePod().Namespace("default").Name(name).UID(name).Label("app", string(k[0])).Toleration("virtual-kubelet.io/provider").
 		Req(map[v1.ResourceName]string{v1.ResourceCPU: "100m", v1.ResourceMemory: "128Mi"})
-	mine := &metav1.LabelSelector{MatchLabels: map[string]string{"app": string(k[0])}}
 	switch k {
 	case plain:
-	case spread:
-		pod.SpreadConstraint(1, v1.LabelTopologyZone, v1.DoNotSchedule, mine, nil, nil, nil, nil)
-	case antiAffinity:
-		pod.PodAntiAffinity(v1.LabelHostname, mine, st.PodAntiAffinityWithRequiredReq)
 	case nothing:
 		pod.NodeSelector(map[string]string{"no": "node"})
-	case unschedulable:
-		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("5")
-		pod.Spec.HostNetwork = true
-		pod.Spec.Tolerations = nil
 	case ordered:
 		pod.Annotation(pool.OrderAnnotation, "same")
 	case volume:

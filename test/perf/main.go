@@ -91,16 +91,9 @@ func scenarios(size int) []scenario {
 	list[2].with = append(list[2].with, comparison{"hundred", 0.9}, comparison{"preferred", 0}, comparison{"all", 0.08})
 	return append(list,
 		scenario{overflowing, plain, []comparison{{"default", 0}}},
-		scenario{roomy, spread, []comparison{{"default", 0.8}}},
-		scenario{full, spread, []comparison{{"default", 0.8}}},
-		// Most of these cycles is InterPodAffinity's PreFilter, which looks at all pods with anti-affinity in both profiles.
-		scenario{roomy, antiAffinity, []comparison{{"default", 0.95}}},
-		scenario{full, antiAffinity, []comparison{{"default", 0.95}}},
 		scenario{roomy, ordered, []comparison{{unordered, 1.05}}},
 		scenario{full, ordered, []comparison{{unordered, 1.05}}},
 		scenario{roomy, nothing, []comparison{{"default", 1.15}}},
-		scenario{roomy, unschedulable, []comparison{{"default", 1.15}}},
-		scenario{full, unschedulable, []comparison{{"default", 1.15}}},
 		scenario{roomy, volume, []comparison{{"default", 0}}},
 		scenario{full, volume, []comparison{{"default", 0}}},
 	)
