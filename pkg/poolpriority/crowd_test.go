@@ -366,7 +366,7 @@ func BenchmarkManyKinds(b *testing.B) {
 	goruntime.ReadMemStats(&memory)
 	part := h.plugin.diagnoses.namespaces["many"]
 	fmt.Printf("the cache has %d of the kinds, and counts %d MiB for them of at most %d; the heap, with all objects, has %d MiB\n",
-		part.keys, part.bytes(h.plugin.index.allSlots)>>20, maxCacheBytes>>20, memory.HeapAlloc>>20)
+		part.keys, part.bytes(len(h.plugin.index.positions))>>20, maxCacheBytes>>20, memory.HeapAlloc>>20)
 }
 
 // BenchmarkBoundPodUpdate measures how long the scheduling queue's lock is held when a bound pod changes or ends, or a

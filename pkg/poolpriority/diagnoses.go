@@ -115,7 +115,7 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 // renew filters the nodes that have changed since the diagnosis was cached, and returns the updated diagnosis.
 func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiagnosis) *diagnosis {
 	index := s.pl.index
-	known.grow(index.allSlots)
+	known.grow(len(index.positions))
 	var counts [maxAnswers + 1]int
 	var changed [maxChanged]int
 	n := 0
@@ -176,7 +176,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 		f.resize(known, 1, len(key))
 	}
 	index := s.pl.index
-	known.grow(index.allSlots)
+	known.grow(len(index.positions))
 	for i := range index.entries {
 		e, slot := &index.entries[i], index.slots[i]
 		if known.has(slot, index.seen[i]) {
@@ -194,7 +194,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 		}
 	}
 	known.newest = index.newest
-	f.shrink(maxCacheBytes, index.allSlots)
+	f.shrink(maxCacheBytes, len(index.positions))
 }
 
 // note caches the Filter status of the node in the slot.

@@ -631,7 +631,7 @@ func TestNarrowedIsNotRemembered(t *testing.T) {
 func TestSlotsOfNodesThatAreGone(t *testing.T) {
 	h := full(t)
 	h.cycles(1, func(int) *v1.Pod { return pod("first").Obj() })
-	nodes := h.plugin.index.allSlots
+	nodes := len(h.plugin.index.positions)
 	for i := range 20 {
 		name := fmt.Sprint("spot-", i)
 		h.addNodes(userNode(name))
@@ -639,7 +639,7 @@ func TestSlotsOfNodesThatAreGone(t *testing.T) {
 		must.NoError(t, h.sched.Cache.RemoveNode(h.logger, h.node(name)))
 		h.cycles(1, func(int) *v1.Pod { return pod("goes").Obj() })
 	}
-	if n := h.plugin.index.allSlots; n != nodes+1 {
+	if n := len(h.plugin.index.positions); n != nodes+1 {
 		t.Errorf("%d slots, want %d", n, nodes+1)
 	}
 }
@@ -653,8 +653,8 @@ func TestSlots(t *testing.T) {
 	h.addNodes(userNode("a"), userNode("b"))
 	h.cycles(1, func(int) *v1.Pod { return pod("second").Obj() })
 	after := h.plugin.index.slotOf
-	if h.plugin.index.allSlots != len(before)+1 || len(after) != len(before)+1 {
-		t.Errorf("%d slots for %d nodes, want %d", h.plugin.index.allSlots, len(after), len(before)+1)
+	if len(h.plugin.index.positions) != len(before)+1 || len(after) != len(before)+1 {
+		t.Errorf("%d slots for %d nodes, want %d", len(h.plugin.index.positions), len(after), len(before)+1)
 	}
 	taken := map[int]string{}
 	for name, slot := range after {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -36,9 +37,9 @@ type index struct {
 	stale    []int        // positions of nodes that changed after podsByOwner had counted their pods
 	owners   podsByOwner
 
-	slotOf   map[string]int // by the node's name
-	free     []int          // slots that no node has
-	allSlots int
+	slotOf    map[string]int // by the node's name
+	positions []int          // by the slot, of nodes that are there
+	free      []int          // slots that no node has
 }
 
 // ranked holds the rank and the pool of a node, which depend on its labels (pool.List.Of).
@@ -196,12 +197,15 @@ func (x *index) assignSlots() {
 	x.free = slices.AppendSeq(x.free, maps.Values(old))
 	for _, i := range added {
 		if len(x.free) == 0 {
-			x.free = append(x.free, x.allSlots)
-			x.allSlots++
+			x.free = append(x.free, len(x.positions))
+			x.positions = append(x.positions, 0)
 		}
 		slot := x.free[len(x.free)-1]
 		x.free = x.free[:len(x.free)-1]
 		x.slots[i], x.slotOf[x.entries[i].node.Name] = slot, slot
+	}
+	for i, slot := range x.slots {
+		x.positions[slot] = i
 	}
 }
 
@@ -216,6 +220,17 @@ func (e *entry) scan(node fwk.NodeInfo) *entry {
 		}
 	}
 	return e
+}
+
+// named returns the positions of the nodes of the rank that have one of the names, in order.
+func (x *index) named(nodes sets.Set[string], rank int) (positions []int) {
+	for name := range nodes {
+		if slot, ok := x.slotOf[name]; ok && int(x.entries[x.positions[slot]].rank) == rank {
+			positions = append(positions, x.positions[slot])
+		}
+	}
+	slices.Sort(positions)
+	return positions
 }
 
 // rankOf returns the rank and the pool of a node. The node may be missing from the snapshot.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -111,6 +112,11 @@ func TestPodsByOwner(t *testing.T) {
 		fresh.refresh(infos, false)
 		if diff := cmp.Diff(*fresh.podsByOwner(infos), *x.podsByOwner(infos), cmp.AllowUnexported(podsByOwner{})); diff != "" {
 			t.Fatalf("(-anew,+by what changed):\n%s", diff)
+		}
+		for rank, tier := range x.tiers {
+			if got := x.named(sets.KeySet(x.slotOf), rank); !slices.Equal(got, tier) {
+				t.Fatalf("by their names, the nodes of rank %d are at %v, want %v", rank, got, tier)
+			}
 		}
 		for i, info := range infos {
 			if x.entries[i].scan(info).ending != fresh.entries[i].scan(info).ending {

@@ -136,6 +136,21 @@ func TestVictimsThatEnd(t *testing.T) {
 	}
 }
 
+// TestPodsOfNodesAreNotScanned: a node may have thousands of pods, and a pod that gets a VM does not wait for victims.
+func TestPodsOfNodesAreNotScanned(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user-1"), virtualNode("virtual"))
+	h.setCapacity(nodegroups.Full, nodegroups.Full) // the gate is open
+	if node, err := h.schedule(pod("pod").Obj()); node != "user-1" {
+		t.Fatalf("the pod is on %q (%v)", node, err)
+	}
+	for _, e := range h.plugin.index.entries {
+		if e.scanned {
+			t.Errorf("the cycle looked at all pods of %s", e.node.Name)
+		}
+	}
+}
+
 // moody is a Filter that lets a node pass when it is asked about it for a pod an odd number of times: a cycle's proof
 // passes, and the cycle itself does not.
 type moody struct {

@@ -99,9 +99,12 @@ func (s *search) allows(position int) bool {
 // tier returns the names of some nodes of the rank, at least one of them feasible. It returns nil if no node of the
 // rank is feasible.
 func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
-	positions := s.pl.index.tiers[rank]
-	start := s.pl.index.next[rank]
-	if start >= len(positions) {
+	positions, start := s.pl.index.tiers[rank], s.pl.index.next[rank]
+	few := s.only != nil && len(s.only) < len(positions)
+	if few {
+		positions = s.pl.index.named(s.only, rank)
+	}
+	if few || start >= len(positions) {
 		start = 0
 	}
 	var buffer [maxNodes]int
@@ -118,7 +121,9 @@ func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
 			return nil, err
 		}
 		if feasible {
-			s.pl.index.next[rank] = (start + i) % len(positions)
+			if !few {
+				s.pl.index.next[rank] = (start + i) % len(positions)
+			}
 			return s.names(candidates[n:]), nil
 		}
 	}

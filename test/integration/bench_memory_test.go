@@ -51,6 +51,7 @@ func benchmarkMemory(b *testing.B, nodes int) {
 		for i, v := range variants {
 			running[i] = append(running[i], must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), v.config, v.rights))(b))
 		}
+		time.Sleep(20 * time.Second) // else, the API server has no time for the lease of the controller
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, *memoryAfter)
 	defer cancel()
