@@ -40,7 +40,6 @@ func benchmarkMemory(b *testing.B, nodes int) {
 	const podsPerNode = 10
 	c := startCrowd(b)
 	c.populate(nodes, podsPerNode)
-	controller := c.control("testdata/no-leader-election.yaml")
 	returns := replaced(b, "testdata/no-leader-election.yaml", "        burst:\n", "        burst:\n          return: {enabled: true}\n")
 	variants := []struct{ name, config, rights string }{
 		{"the in-tree plugins", "testdata/stock-scheduler.yaml", c.rbac}, {"ours", "testdata/no-leader-election.yaml", c.rbac}, {"ours, with return", returns, returnRBAC}}
@@ -51,8 +50,8 @@ func benchmarkMemory(b *testing.B, nodes int) {
 		for i, v := range variants {
 			running[i] = append(running[i], must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), v.config, v.rights))(b))
 		}
-		time.Sleep(20 * time.Second) // else, the API server has no time for the lease of the controller
 	}
+	controller := c.control("testdata/no-leader-election.yaml") // before, the API server might have no time for its lease
 	ctx, cancel := context.WithTimeout(c.ctx, *memoryAfter)
 	defer cancel()
 	every(ctx, memoryUpdates, func(i int) { // else, the sizes depend on what was left of the start
