@@ -10,8 +10,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/controller/command"
 )
 
-// gcPercent is less than a third of Go's default, because the caches are nearly all of this process. They
-// change rarely enough that more collections cost little.
+// gcPercent is less than a third of Go's default, because the caches are nearly all of this process. They change rarely
+// enough that more collections cost little.
 const gcPercent = 30
 
 func main() {
