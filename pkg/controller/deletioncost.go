@@ -72,9 +72,9 @@ func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) err
 		Complete(endsWithin(stuckAfter, "deletion-cost", r, die))
 }
 
-// Transform removes from a pod or a node what no reconciler reads before the object enters the cache of Client: with 50,000
-// pods, 267 MiB remain of 676. It records whether Karpenter is the manager of a pod's cost. The API server takes the name of
-// a manager from the client's user agent. Source: sigs.k8s.io/karpenter/pkg/operator, AppName.
+// Transform removes from a pod or a node what no reconciler reads before the object enters the cache of Client. With 50,000
+// pods, the heap has 107 MiB then. It records whether Karpenter is the manager of a pod's cost. The API server takes the name
+// of a manager from the client's user agent. Source: sigs.k8s.io/karpenter/pkg/operator, AppName.
 func (r *DeletionCost) Transform(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if ok && slices.ContainsFunc(pod.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
