@@ -162,7 +162,6 @@ func (r *reading) collectUsage(rule *gate.Rule, labelOf func(namespace string) s
 	pools := r.Pools
 	byPool, _ := r.Nodes()
 	uses, byNamespace := r.Usage.Uses(pools, byPool)
-	all := r.Usage.Sums(byPool)
 	for i := range uses {
 		p := pools.At(i)
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
@@ -180,7 +179,7 @@ func (r *reading) collectUsage(rule *gate.Rule, labelOf func(namespace string) s
 			r.set(burstCPUGauge, float64(use.MilliCPU)/1000, p.Name, label)
 			r.set(burstMemoryGauge, float64(use.Memory), p.Name, label)
 		}
-		r.set(otherPodsGauge, float64(all[i].Requests.Pods-uses[i].Pods), p.Name)
+		r.set(otherPodsGauge, float64(r.Usage.Sums(byPool[i : i+1])[0].Requests.Pods-uses[i].Pods), p.Name)
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
 		state := r.view.Pools[i].Provider.State
 		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.HalfOpen), p.Name)
