@@ -16,7 +16,7 @@ ROWS ?=
 PAIRS ?= 5
 
 .PHONY: bench-upstream
-bench-upstream: tools #- Run Kubernetes' own benchmark of the scheduler without and with the plugin, in turn: chosen workloads (5 hours), those that ROWS matches, or all (ROWS=performance)
+bench-upstream: tools #- Run Kubernetes' own benchmark of the scheduler without and with the plugin, in turn: chosen workloads (7 to 12 hours), those that ROWS matches, or all (ROWS=performance)
 	@hack/test-upstream.sh $(KUBERNETES_MINOR) -tools $(CURDIR)/$(TOOLS) -bench -rows '$(ROWS)' -pairs $(PAIRS) $(if $(PROFILE),-profile)
 
 TRACE ?=

@@ -103,7 +103,7 @@ func (r *runner) bench(ctx context.Context, pattern *regexp.Regexp) (bool, error
 	fmt.Printf("%d workloads\n", len(rows))
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	defer table.Flush()
-	fmt.Fprintln(table, "\nworkload\tours\tagainst\tfigure\tpairs\tmedian ratio (more is better)\tverdict\tCPU ms a pod\tmedian ratio (less is better)")
+	fmt.Fprintln(table, "\nworkload\tours\tagainst\tfigure\tpairs\tmedian ratio (more is better)\tverdict\ts until all are placed\tmedian ratio (more is better)\tCPU ms a pod\tmedian ratio (less is better)")
 	var binary, topic string
 	ok := true
 	for _, w := range rows {
@@ -159,11 +159,12 @@ func summary(w row, modes []mode, runs [][]run) (lines string, decided bool) {
 			ours, base = 1, i
 		}
 		pairs, ratios := compare(runs[ours], runs[base], name, less)
+		took, tookRatios := compare(runs[ours], runs[base], "Placed/Took-s", true)
 		cpu, cpuRatios := compare(runs[ours], runs[base], "Placed/CPU-ms", false)
 		word := verdict(ratios)
 		decided = decided && word != ""
-		lines += fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t%.2f\n", w.Name, modes[ours].Name, modes[base].Name, name,
-			pairs, median(ratios), cmp.Or(word, "open"), cpu, median(cpuRatios))
+		lines += fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t%.2f\t%s\t%.2f\n", w.Name, modes[ours].Name, modes[base].Name, name,
+			pairs, median(ratios), cmp.Or(word, "open"), took, median(tookRatios), cpu, median(cpuRatios))
 	}
 	return lines, decided
 }
