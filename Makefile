@@ -89,8 +89,8 @@ helm:
 	@hack/step.sh "build Helm, to test the chart" hack/go-in.sh hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/$(TOOLS)/ tool
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
-MAX_LINES_SHIPPED = 23128
-MAX_LINES_OTHER = 48786
+MAX_LINES_SHIPPED = 23155
+MAX_LINES_OTHER = 48820
 
 .PHONY: lines
 lines: #- Print the code lines of what ships, and of all other Go

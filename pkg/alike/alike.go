@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,15 @@ func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool, tenant any)
 // as NodeResourcesFit counts them.
 func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
 	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, RequiredNodeAffinity(pod))
+}
+
+// Nearby returns a key of what InterPodAffinity and PodTopologySpread read of the pod, beside what Filter covers. They
+// read all labels if other pods have a required anti-affinity, and else those that the pod's own rules name.
+func Nearby(pod *corev1.Pod, all bool) string {
+	rules, _ := json.Marshal([]any{pod.Spec.Affinity, pod.Spec.TopologySpreadConstraints})
+	read := maps.Clone(pod.Labels) // StatefulSets, for example, give each pod a label of its own
+	maps.DeleteFunc(read, func(key, _ string) bool { return !all && !strings.Contains(string(rules), key) })
+	return encode(rules, pod.Namespace, read)
 }
 
 // Template returns a key of the pod's template. The key contains the namespace and the UID of the pod's controller. If the controller's

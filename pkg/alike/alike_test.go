@@ -32,3 +32,17 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("a bare pod: %q", got)
 	}
 }
+
+func TestNearby(t *testing.T) {
+	of := func(app, index string, all bool) string {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Labels: map[string]string{"app": app, "apps.kubernetes.io/pod-index": index}}}
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "zone", MatchLabelKeys: []string{"app"}}}
+		return Nearby(p, all)
+	}
+	if of("a", "0", false) != of("a", "1", false) {
+		t.Error("a label that no rule reads counts")
+	}
+	if of("a", "0", false) == of("b", "0", false) || of("a", "0", true) == of("a", "1", true) {
+		t.Error("a label that a rule may read does not count")
+	}
+}

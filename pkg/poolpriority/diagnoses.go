@@ -41,13 +41,14 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // identical pods fit no node, Filter checks only the first pod against all nodes. It checks the other pods only against
 // burst nodes and against nodes that have changed.
 //
-// The cache is sound because a cached status depends only on the pod's key and on the node. All PreFilter plugins run
-// for each pod. A pod has a key only if PreFilter skips each Filter plugin that is not nodeLocal. The plugins for
-// volumes, resource claims, gangs, topology spread and inter-pod affinity are not nodeLocal. The status of a nodeLocal
-// plugin depends only on the key and on the node's generation. No generation is used twice, except in the cycle of a
-// pod group, and pods of a group have no key. The status of a burst node also depends on the gate and on the time, so
-// burst nodes are filtered in every cycle. The status of a node with nominated pods is not cached. A pod that is
-// nominated later only takes capacity away, so a cached rejection stays valid.
+// The cache is sound because a cached status depends only on the pod's key, on the node and on the version. All PreFilter
+// plugins run for each pod. A pod has a key only if PreFilter skips each Filter plugin that is neither nodeLocal nor
+// InterPodAffinity or PodTopologySpread. The status of a nodeLocal plugin depends only on the key and on the node's
+// generation. No generation is used twice, except in the cycle of a pod group, and pods of a group have no key. The
+// other two plugins also read other nodes, their pods and namespaces, so their statuses are valid for one version of the
+// index. The status of a burst node also depends on the gate and on the time, so burst nodes are filtered in every
+// cycle. The status of a node with nominated pods is not cached. A pod that is nominated later only takes capacity away,
+// so a cached rejection stays valid.
 //
 // A status is cached only if preemption cannot make the node feasible. Preemption cannot if Filter rejects the node
 // without its pods of lower priority, too. This depends only on the node's generation and on the key, because the key
@@ -73,20 +74,29 @@ type cachedDiagnosis struct {
 	// these are the nodes with at most this generation.
 	numbers []uint8
 	newest  int64
+	version int64 // the index's when the statuses were cached; compared only if they depend on other nodes
 }
 
-// filterKey returns a key of all fields of the pod that nodeLocal plugins read. It returns false if something that the
-// key does not cover could make Filter reject a node.
-func (s *search) filterKey() (string, bool) {
+// filterKey returns a key of all fields of the pod that Filter plugins read. The key is empty if something that it does
+// not cover could make Filter reject a node. local reports whether all the plugins are nodeLocal.
+func (s *search) filterKey() (key string, local bool) {
 	pl, spec := s.pl, &s.pod.Spec
 	if _, grouped := compat.PodGroup(s.pod); len(pl.filters) == 0 || grouped || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()
+	local = true
 	for name := range pl.filters {
-		if !nodeLocal.Has(name) && !skipped.Has(name) {
+		if nodeLocal.Has(name) || skipped.Has(name) {
+			continue
+		}
+		// InterPodAffinity and PodTopologySpread read other nodes, too. A spread over hosts also depends on which burst nodes
+		// count as hosts. The profile's own constraints, for pods without any, depend on Services.
+		spread, _ := alike.TopologyKeys(s.pod)
+		if name != names.InterPodAffinity && (name != names.PodTopologySpread || len(spread) == 0 || slices.Contains(spread, v1.LabelHostname)) {
 			return "", false
 		}
+		local = false
 	}
 	requests := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	for name := range requests {
@@ -95,7 +105,11 @@ func (s *search) filterKey() (string, bool) {
 			return "", false // NodeResourcesFit reads DeviceClasses, too
 		}
 	}
-	return strconv.Itoa(int(held.PreemptorPriority(s.pod))) + alike.Filter(s.pod, requests), true
+	if !local {
+		repelling, _ := pl.handle.SnapshotSharedLister().NodeInfos().HavePodsWithRequiredAntiAffinityList() // does not fail
+		key = alike.Nearby(s.pod, len(repelling) > 0)
+	}
+	return strconv.Itoa(int(held.PreemptorPriority(s.pod))) + alike.Filter(s.pod, requests) + key, local
 }
 
 // recall filters the nodes that have changed, and returns the diagnosis for all nodes except burst nodes. It returns
@@ -105,9 +119,14 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
 	}
-	key, _ := s.filterKey() // no pod has an empty key
+	key, local := s.filterKey() // no pod has an empty key
 	if s.known = f.byFilterKey[key]; s.known == nil {
 		return nil
+	}
+	if version := s.pl.index.version(); s.known.version != version {
+		if s.known.version = version; !local {
+			clear(s.known.numbers)
+		}
 	}
 	return f.renew(ctx, s, s.known)
 }
@@ -162,8 +181,8 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	if s == nil || !s.pl.strict || c.fromCache || c.leftOut != nil || c.worst != anyRank { // at another place, nodes were rejected only because of their rank
 		return
 	}
-	key, ok := s.filterKey()
-	if !ok {
+	key, _ := s.filterKey()
+	if key == "" {
 		return
 	}
 	if f.byFilterKey == nil {
@@ -171,7 +190,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	}
 	known := f.byFilterKey[key]
 	if known == nil {
-		known = &cachedDiagnosis{namespace: s.pod.Namespace}
+		known = &cachedDiagnosis{namespace: s.pod.Namespace, version: s.pl.index.version()}
 		f.byFilterKey[key] = known
 		f.resize(known, 1, len(key))
 	}

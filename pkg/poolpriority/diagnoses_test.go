@@ -97,37 +97,53 @@ func TestDiagnosisIsCached(t *testing.T) {
 
 // TestDiagnosisIsNotCached: pods that Filters reject by more than their node and their kind are looked at each time.
 func TestDiagnosisIsNotCached(t *testing.T) {
-	tests := map[string]struct {
-		pod      func(b *st.PodWrapper) *st.PodWrapper
-		existing *v1.Pod
-	}{
-		"a host port": {pod: func(b *st.PodWrapper) *st.PodWrapper { return b.HostPort(80) }},
-		"anti-affinity": {pod: func(b *st.PodWrapper) *st.PodWrapper {
-			return b.PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq)
-		}},
-		"spreading": {pod: func(b *st.PodWrapper) *st.PodWrapper {
+	tests := map[string]func(b *st.PodWrapper) *st.PodWrapper{
+		"a host port": func(b *st.PodWrapper) *st.PodWrapper { return b.HostPort(80) },
+		"spreading": func(b *st.PodWrapper) *st.PodWrapper {
 			return b.SpreadConstraint(1, v1.LabelHostname, v1.DoNotSchedule, st.MakeLabelSelector().Exists("app").Obj(), nil, nil, nil, nil)
-		}},
-		"one node": {pod: func(b *st.PodWrapper) *st.PodWrapper {
+		},
+		"one node": func(b *st.PodWrapper) *st.PodWrapper {
 			return b.NodeAffinityIn("metadata.name", []string{"user-1"}, st.NodeSelectorTypeMatchFields)
-		}},
-		"a nomination":          {pod: func(b *st.PodWrapper) *st.PodWrapper { return b.NominatedNodeName("user-1") }},
-		"others' anti-affinity": {pod: func(b *st.PodWrapper) *st.PodWrapper { return b.Label("app", "a") }, existing: pod("lonely").PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq).Obj()},
+		},
+		"a nomination": func(b *st.PodWrapper) *st.PodWrapper { return b.NominatedNodeName("user-1") },
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := full(t)
-			if tc.existing != nil {
-				h.place(tc.existing, "user-4")
-			}
 			for i := range 3 {
-				p := tc.pod(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"})).Obj()
+				p := tc(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"})).Obj()
 				if c, said, _ := h.failed(p); c.fromCache {
 					t.Errorf("pod %d is not looked at: %s", i, said)
 				}
 			}
 		})
 	}
+}
+
+// TestDiagnosisWithNamespace: an anti-affinity of others rejects a pod because of its namespace's labels, until these
+// change.
+func TestDiagnosisWithNamespace(t *testing.T) {
+	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "a"}}}
+	h := must.Get(tryHarness(t, aks(t), namespace))(t)
+	informer := h.shared.Core().V1().Namespaces().Informer()
+	go informer.Run(h.Context().Done())
+	h.watches("namespaces")
+	must.Eventually(t, "the namespace is known", informer.HasSynced)
+	h.addNodes(userNode("user"))
+	lonely := pod("lonely").PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq).Obj()
+	lonely.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector = metav1.SetAsLabelSelector(namespace.Labels)
+	h.place(lonely, "user")
+	for i := range 3 {
+		if c, said, _ := h.failed(pod(fmt.Sprint("pod-", i)).Label("app", "a").Obj()); c.fromCache != (i > 0) {
+			t.Errorf("pod %d is from the cache: %t: %s", i, c.fromCache, said)
+		}
+	}
+	namespace.Labels["team"] = "b"
+	_ = must.Get(h.client.CoreV1().Namespaces().Update(h.ctx, namespace, metav1.UpdateOptions{}))(t)
+	must.Eventually(t, "the pod has a node", func() bool {
+		node, _ := h.schedule(pod("last").Label("app", "a").Obj())
+		return node == "user"
+	})
 }
 
 // TestDiagnosisWithNominated: a node without room but for pods that are nominated to it is asked again, since they may
@@ -489,7 +505,7 @@ func (h *history) come(name string) {
 	case 2:
 		b = b.Label("type", "virtual-kubelet") // in a regular pool: never used
 	}
-	node := b.Label("disk", []string{"ssd", "hdd"}[h.r.IntN(2)]).Obj()
+	node := b.Label("disk", []string{"ssd", "hdd"}[h.r.IntN(2)]).Label("zone", fmt.Sprint(h.r.IntN(3))).Obj()
 	node.Spec.Unschedulable = h.r.IntN(8) == 0
 	if h.r.IntN(4) == 0 {
 		node.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: fmt.Sprint(h.r.IntN(2)), Effect: []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}[h.r.IntN(2)]}}
@@ -570,6 +586,14 @@ func (h *history) pod(name string) *v1.Pod {
 		b = b.NodeAffinityIn("disk", []string{"hdd"}, st.NodeSelectorTypeMatchExpressions)
 	case 2:
 		b = b.NodeAffinityNotIn(metav1.ObjectNameField, []string{"node-1", "node-2"})
+	}
+	switch h.r.IntN(8) { // the others' pods decide
+	case 0:
+		b = b.PodAntiAffinityExists("app", "zone", st.PodAntiAffinityWithRequiredReq)
+	case 1:
+		b = b.PodAffinityIn("app", "zone", []string{"kept"}, st.PodAffinityWithRequiredReq)
+	case 2:
+		b = b.SpreadConstraint(1, "zone", v1.DoNotSchedule, st.MakeLabelSelector().Exists("app").Obj(), nil, nil, nil, nil)
 	}
 	p := b.Obj()
 	if h.r.IntN(2) == 0 {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -26,6 +27,7 @@ type index struct {
 	pools    pool.List
 	profile  string  // the schedulerName of this scheduler's pods
 	newest   int64   // the newest generation of any node so far
+	changes  int64   // grows when a node changes, comes or goes
 	seen     []int64 // the nodes' generations, by position in the snapshot; not in entries, because refresh reads only the generation of most nodes
 	entries  []entry // by position in the snapshot
 	slots    []int   // the nodes' slots, by position; a node keeps its slot when its position changes (assignSlots)
@@ -40,7 +42,12 @@ type index struct {
 	slotOf    map[string]int // by the node's name
 	positions []int          // by the slot, of nodes that are there
 	free      []int          // slots that no node has
+
+	namespaces atomic.Int64 // grows when a namespace changes, comes or goes
 }
+
+// version grows when any node, pod on a node or namespace changes.
+func (x *index) version() int64 { return x.changes + x.namespaces.Load() }
 
 // ranked holds the rank and the pool of a node, which depend on its labels (pool.List.Of).
 type ranked struct {
@@ -96,6 +103,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 	x.podGroup = podGroup
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
+		x.changes++
 		x.seen, x.entries = make([]int64, len(nodes)), make([]entry, len(nodes))
 		x.stale, x.owners = nil, newPodsByOwner()
 	}
@@ -105,6 +113,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 			continue
 		}
 		x.seen[i], x.newest = generation, max(x.newest, generation)
+		x.changes++
 		e := &x.entries[i]
 		old := *e
 		if !e.stale {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
@@ -168,6 +169,9 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 			pl.given[i] = pools.At(i).Tolerations()
 		}
 	}
+	changed := func(any) { pl.index.namespaces.Add(1) }
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, _ any) { changed(nil) }, DeleteFunc: changed}
+	_, _ = f.SharedInformerFactory().Core().V1().Namespaces().Informer().AddEventHandler(handler) // fails only after the end
 	if pools.HasBurst() {
 		if pl.gatekeeper, err = newGatekeeper(ctx, args, pools, pl.denied, f, clock); err != nil {
 			return nil, err
@@ -245,21 +249,21 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 // Return, which runs until the context ends. Call Wrap before the scheduler runs. configs is the configuration of the
 // profiles.
 func (f *Factory) Wrap(ctx context.Context, sched *scheduler.Scheduler, configs []schedconfig.KubeSchedulerProfile) {
-	profiles := sched.Profiles
-	if profile, ok := profiles[f.profile]; ok {
+	i := slices.IndexFunc(configs, func(c schedconfig.KubeSchedulerProfile) bool { return c.SchedulerName == f.profile })
+	if profile, ok := sched.Profiles[f.profile]; ok && i >= 0 {
 		var known bool
 		f.plugin.preemption, known = f.plugin.newPreemptor(profile)
 		known = known && preemptsLowerOnly(profile)
-		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: known}
+		sched.Profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, lowerOnly: known}
 		// The gatekeeper does not know which resources NodeResourcesFit ignores.
-		fit, _ := argsOf(profile, configs, names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
+		fit, _ := argsOf(&configs[i], names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
 		if f.plugin.byLoop = f.plugin.holds && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
 			if find(profile.ListPlugins().PreEnqueue, Name) >= 0 {
 				sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin}
 			}
 		}
-		if i := slices.IndexFunc(configs, func(c schedconfig.KubeSchedulerProfile) bool { return c.SchedulerName == f.profile }); i >= 0 && f.plugin.returns && f.evictor != nil {
+		if f.plugin.returns && f.evictor != nil {
 			f.startReturn(ctx, sched, &configs[i])
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -141,17 +142,10 @@ func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod
 	return fwk.QueueSkip, nil
 }
 
-// argsOf returns the plugin's arguments in the profile, or nil if the configuration has none.
-func argsOf(profile framework.Framework, configs []schedconfig.KubeSchedulerProfile, plugin string) (args runtime.Object) {
-	for i := range configs {
-		if configs[i].SchedulerName != profile.ProfileName() {
-			continue
-		}
-		for _, c := range configs[i].PluginConfig {
-			if c.Name == plugin {
-				args = c.Args
-			}
-		}
+// argsOf returns the plugin's arguments in the configuration of a profile, or nil if it has none.
+func argsOf(config *schedconfig.KubeSchedulerProfile, plugin string) runtime.Object {
+	if i := slices.IndexFunc(config.PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == plugin }); i >= 0 {
+		return config.PluginConfig[i].Args
 	}
-	return args
+	return nil
 }
