@@ -45,10 +45,10 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // plugins run for each pod. A pod has a key only if PreFilter skips each Filter plugin that is neither nodeLocal nor
 // InterPodAffinity or PodTopologySpread. The status of a nodeLocal plugin depends only on the key and on the node's
 // generation. No generation is used twice, except in the cycle of a pod group, and pods of a group have no key. The
-// other two plugins also read other nodes, their pods and namespaces, so their statuses are valid for one version of the
-// index. The status of a burst node also depends on the gate and on the time, so burst nodes are filtered in every
-// cycle. The status of a node with nominated pods is not cached. A pod that is nominated later only takes capacity away,
-// so a cached rejection stays valid.
+// other two plugins also read other nodes, their pods and namespaces, so their statuses are valid for one version. The
+// status of a burst node also depends on the gate and on the time, so burst nodes are filtered in every cycle. The
+// status of a node with nominated pods is not cached. A pod that is nominated later only takes capacity away, so a
+// cached rejection stays valid.
 //
 // A status is cached only if preemption cannot make the node feasible. Preemption cannot if Filter rejects the node
 // without its pods of lower priority, too. This depends only on the node's generation and on the key, because the key
@@ -74,7 +74,7 @@ type cachedDiagnosis struct {
 	// these are the nodes with at most this generation.
 	numbers []uint8
 	newest  int64
-	version int64 // the index's when the statuses were cached; compared only if they depend on other nodes
+	version int64 // the search's when the statuses were cached; compared only if they depend on other nodes
 }
 
 // filterKey returns a key of all fields of the pod that Filter plugins read. The key is empty if something that it does
@@ -113,8 +113,9 @@ func (s *search) filterKey() (key string, local bool) {
 }
 
 // recall filters the nodes that have changed, and returns the diagnosis for all nodes except burst nodes. It returns
-// nil if the cache does not have the pod's key or if more than maxChanged nodes have changed. It also returns nil if a
-// changed node is feasible or if preemption may make it feasible.
+// nil if the cache does not have the pod's key or if more than maxChanged nodes have changed. If the pod is rejected
+// because of other nodes, too, it returns nil if any node or namespace has changed. It also returns nil if a changed
+// node is feasible or if preemption may make it feasible.
 func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
@@ -123,10 +124,10 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if s.known = f.byFilterKey[key]; s.known == nil {
 		return nil
 	}
-	if version := s.pl.index.version(); s.known.version != version {
-		if s.known.version = version; !local {
-			clear(s.known.numbers)
-		}
+	stale := !local && s.known.version != s.version
+	if s.known.version = s.version; stale {
+		clear(s.known.numbers)
+		return nil
 	}
 	return f.renew(ctx, s, s.known)
 }
@@ -190,7 +191,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	}
 	known := f.byFilterKey[key]
 	if known == nil {
-		known = &cachedDiagnosis{namespace: s.pod.Namespace, version: s.pl.index.version()}
+		known = &cachedDiagnosis{namespace: s.pod.Namespace, version: s.version}
 		f.byFilterKey[key] = known
 		f.resize(known, 1, len(key))
 	}

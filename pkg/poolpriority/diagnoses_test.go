@@ -133,6 +133,14 @@ func TestDiagnosisWithNamespace(t *testing.T) {
 	lonely := pod("lonely").PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq).Obj()
 	lonely.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector = metav1.SetAsLabelSelector(namespace.Labels)
 	h.place(lonely, "user")
+	state := framework.NewCycleState()
+	_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, pod("early").Label("app", "a").Obj())
+	var fit *framework.FitError
+	if !errors.As(err, &fit) {
+		t.Fatal(err)
+	}
+	h.plugin.namespaces.Add(1) // as if the labels had changed during the cycle
+	h.plugin.diagnoses.remember(mustCycle(t, state), fit.Diagnosis.NodeToStatus)
 	for i := range 3 {
 		if c, said, _ := h.failed(pod(fmt.Sprint("pod-", i)).Label("app", "a").Obj()); c.fromCache != (i > 0) {
 			t.Errorf("pod %d is from the cache: %t: %s", i, c.fromCache, said)
@@ -578,7 +586,7 @@ func (h *history) pod(name string) *v1.Pod {
 	if h.r.IntN(4) == 0 {
 		requests["example.com/gpu"] = "1"
 	}
-	b := pod(name).Priority([]int32{0, 0, 0, 5, 10}[h.r.IntN(5)]).Label("app", []string{"kept", "other"}[h.r.IntN(2)]).Req(requests)
+	b := pod(name).Priority([]int32{0, 0, 0, 5, 10}[h.r.IntN(5)]).Label("app", []string{"kept", "other"}[h.r.IntN(2)]).Label("tier", []string{"web", "db"}[h.r.IntN(2)]).Req(requests)
 	switch h.r.IntN(6) {
 	case 0:
 		b = b.NodeSelector(map[string]string{"disk": "ssd"})
@@ -589,7 +597,7 @@ func (h *history) pod(name string) *v1.Pod {
 	}
 	switch h.r.IntN(8) { // the others' pods decide
 	case 0:
-		b = b.PodAntiAffinityExists("app", "zone", st.PodAntiAffinityWithRequiredReq)
+		b = b.PodAntiAffinityIn("tier", "zone", []string{"web"}, st.PodAntiAffinityWithRequiredReq)
 	case 1:
 		b = b.PodAffinityIn("app", "zone", []string{"kept"}, st.PodAffinityWithRequiredReq)
 	case 2:

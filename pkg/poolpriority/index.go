@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -42,12 +41,7 @@ type index struct {
 	slotOf    map[string]int // by the node's name
 	positions []int          // by the slot, of nodes that are there
 	free      []int          // slots that no node has
-
-	namespaces atomic.Int64 // grows when a namespace changes, comes or goes
 }
-
-// version grows when any node, pod on a node or namespace changes.
-func (x *index) version() int64 { return x.changes + x.namespaces.Load() }
 
 // ranked holds the rank and the pool of a node, which depend on its labels (pool.List.Of).
 type ranked struct {

@@ -49,6 +49,7 @@ type cycle struct {
 	dryRuns    sync.Map // the results (type dryRun) of the cycle's dry runs of preemption, by the node's name
 	below      int32    // only pods of a lower priority are preempted (headroom.go)
 	candidates int32    // the number of nodes from which in-tree preemption alone would choose
+	namespaces int64    // how many namespaces had come, changed or gone before PreFilter
 }
 
 // flags records why Filter rejected nodes.
@@ -80,7 +81,7 @@ func readCycle(state fwk.CycleState) (*cycle, error) {
 
 // newCycle writes a new cycle of the pod to the state, and returns it.
 func (pl *PoolPriority) newCycle(state fwk.CycleState, pod *v1.Pod) *cycle {
-	c := &cycle{worst: anyRank, flags: &flags{}, rejected: true, below: math.MaxInt32}
+	c := &cycle{worst: anyRank, flags: &flags{}, rejected: true, below: math.MaxInt32, namespaces: pl.namespaces.Load()}
 	c.order, _ = pl.pools.OrderOf(pod.Annotations)
 	state.Write(stateKey, c)
 	return c

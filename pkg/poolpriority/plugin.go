@@ -68,10 +68,11 @@ type PoolPriority struct {
 
 	nodes         corelisters.NodeLister
 	pods          corelisters.PodLister
-	deletionCost  bool        // pods get a deletion cost when they are bound
-	gateTaintSeen atomic.Bool // whether a burst node with the gate taint has been seen
-	untainted     sync.Map    // when each new burst node without the gate taint was first seen, by UID
-	mentioned     sync.Map    // kinds of workloads for which mentionKind has logged
+	namespaces    atomic.Int64 // grows when a namespace comes, changes or goes
+	deletionCost  bool         // pods get a deletion cost when they are bound
+	gateTaintSeen atomic.Bool  // whether a burst node with the gate taint has been seen
+	untainted     sync.Map     // when each new burst node without the gate taint was first seen, by UID
+	mentioned     sync.Map     // kinds of workloads for which mentionKind has logged
 
 	index      *index
 	filters    sets.Set[string]       // the names of the Filter plugins; empty before EventsToRegister
@@ -169,9 +170,9 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 			pl.given[i] = pools.At(i).Tolerations()
 		}
 	}
-	changed := func(any) { pl.index.namespaces.Add(1) }
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, _ any) { changed(nil) }, DeleteFunc: changed}
-	_, _ = f.SharedInformerFactory().Core().V1().Namespaces().Informer().AddEventHandler(handler) // fails only after the end
+	changed := func(any) { pl.namespaces.Add(1) }
+	_, _ = f.SharedInformerFactory().Core().V1().Namespaces().Informer().AddEventHandler( // fails only after the end
+		cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, _ any) { changed(nil) }, DeleteFunc: changed})
 	if pools.HasBurst() {
 		if pl.gatekeeper, err = newGatekeeper(ctx, args, pools, pl.denied, f, clock); err != nil {
 			return nil, err

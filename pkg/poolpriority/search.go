@@ -30,12 +30,13 @@ type search struct {
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
 	burstOnly   bool                               // only burst nodes can be feasible
 	known       *cachedDiagnosis                   // nil if the cache does not have the pod's key
+	version     int64                              // grows when any node, pod on a node or namespace changes
 }
 
 // newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is
 // their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, allowed *fwk.PreFilterResult) *search {
-	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, request: podRequests(pod)}
+	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, request: podRequests(pod), version: pl.index.changes + c.namespaces}
 	s.order, _ = pl.pools.OrderOf(pod.Annotations)
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames
