@@ -61,7 +61,7 @@ var (
 	cachedDiagnoses = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "cached_diagnoses_total",
-		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and filtered only burst nodes and changed nodes. " +
+		Help: "Scheduling cycles that used the cached diagnosis of an equal pod. " +
 			"Where many pods wait, most cycles should do so.",
 	})
 
