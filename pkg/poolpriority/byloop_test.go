@@ -35,6 +35,7 @@ const lastLook = 6 * time.Second
 type running struct {
 	*harness
 	failures atomic.Int64 // of scheduling cycles
+	denials  atomic.Int64 // of bindings to the node "denied"
 }
 
 func newRunning(t *testing.T, objects ...runtime.Object) *running {
@@ -55,6 +56,10 @@ nodeGroups:
 			return false, nil, nil
 		}
 		binding := action.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+		if binding.Target.Name == "denied" {
+			r.denials.Add(1)
+			return true, nil, apierrors.NewForbidden(v1.Resource("pods/binding"), binding.Name, errors.New(`admission webhook "nodes.example.com" denied the request: no`))
+		}
 		obj, err := h.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("pods"), binding.Namespace, binding.Name)
 		if err != nil {
 			return true, nil, err
@@ -479,15 +484,6 @@ func TestOpensInVain(t *testing.T) {
 // After the denials of pods of two namespaces, no pod is bound to the first pool.
 func TestBindingsDenied(t *testing.T) {
 	r := newRunning(t, userNode("denied").Obj(), systemNode("system").Capacity(map[v1.ResourceName]string{"cpu": "2", "memory": "16Gi", "pods": "10"}).Obj())
-	var denials atomic.Int64
-	r.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		binding, ok := action.(clienttesting.CreateAction).GetObject().(*v1.Binding)
-		if !ok || binding.Target.Name != "denied" {
-			return false, nil, nil
-		}
-		denials.Add(1)
-		return true, nil, apierrors.NewForbidden(v1.Resource("pods/binding"), binding.Name, errors.New(`admission webhook "nodes.example.com" denied the request: no`))
-	})
 	place := func(namespace, name, want string) {
 		t.Helper()
 		p := pod(name).Namespace(namespace).Obj()
@@ -499,12 +495,12 @@ func TestBindingsDenied(t *testing.T) {
 	}
 	place("default", "first", "system")
 	place("other", "second", "system")
-	if n := denials.Load(); n != 2 {
+	if n := r.denials.Load(); n != 2 {
 		t.Errorf("%d bindings were denied, want 2", n)
 	}
 	r.create(pod("third").Obj()) // the system pool is full
 	r.held(1)
-	if n := denials.Load(); n != 2 {
+	if n := r.denials.Load(); n != 2 {
 		t.Errorf("%d bindings were denied after two namespaces, want 2", n)
 	}
 	must.Eventually(r, "the denial has been recorded for all", func() bool {

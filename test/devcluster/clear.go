@@ -19,7 +19,7 @@ var (
 	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
 	// ofControlPlane matches the keys of objects that the control plane itself creates, and may renew at any time.
 	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-|leases/kube-system/apiserver-|` +
-		`clusterroles/(admin|edit|view)$|configmaps/(default|kube-[^/]+)/kube-root-ca\.crt$)`)
+		`clusterroles/(admin|edit|view)$|servicecidrs/kubernetes$|configmaps/(default|kube-[^/]+)/kube-root-ca\.crt$)`)
 )
 
 // quiet is a time. After the last change by Clear, the control plane must write nothing for this time.
