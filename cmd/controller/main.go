@@ -10,9 +10,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/controller/command"
 )
 
-// gcPercent is less than a third of Go's default, because the caches are nearly all of this process. They change rarely
+// gcPercent is a quarter of Go's default, because the caches are nearly all of this process. They change rarely
 // enough that more collections cost little.
-const gcPercent = 30
+const gcPercent = 25
 
 func main() {
 	if os.Getenv("GOGC") == "" {
