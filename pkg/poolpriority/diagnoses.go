@@ -124,6 +124,7 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if s.known = f.byFilterKey[key]; s.known == nil {
 		return nil
 	}
+	s.known.grow(len(s.pl.index.positions)) // isCached reads it, too
 	stale := !local && s.known.version != s.version
 	if s.known.version = s.version; stale {
 		clear(s.known.numbers)
@@ -135,7 +136,6 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 // renew filters the nodes that have changed since the diagnosis was cached, and returns the updated diagnosis.
 func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiagnosis) *diagnosis {
 	index := s.pl.index
-	known.grow(len(index.positions))
 	var counts [maxAnswers + 1]int
 	var changed [maxChanged]int
 	n := 0

@@ -348,6 +348,7 @@ func TestDiagnosesAgainstFullCycles(t *testing.T) {
 			must.NoError(t, h.shared.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(kept))
 			for i := range 12 {
 				h.come(fmt.Sprint("node-", i))
+				h.gone = append(h.gone, fmt.Sprint("node-", 12+i)) // comes later: the cluster grows
 			}
 			var runs atomic.Int32
 			tree := h.plugin.preemption.Interface.Interface

@@ -72,8 +72,8 @@ type requests struct {
 	MilliCPU, Memory, Pods int64
 }
 
-func podRequests(pod *v1.Pod) requests {
-	list := resource.PodRequests(pod, resource.PodResourcesOptions{})
+func (pl *PoolPriority) requestsOf(pod *v1.Pod) requests {
+	list := resource.PodRequests(pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	return requests{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: 1}
 }
 
@@ -138,7 +138,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
 		if old.node == e.node {
 			continue
 		}
-		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting || old.leaving != e.leaving || old.tainted != e.tainted {
+		if old.node == nil || old.node.Name != e.node.Name || old.ranked != e.ranked || old.starting != e.starting || old.leaving != e.leaving || old.tainted != e.tainted {
 			rebuild = true
 		}
 	}

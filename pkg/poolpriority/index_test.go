@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
@@ -41,9 +42,14 @@ func TestRequestsFit(t *testing.T) {
 			}
 		})
 	}
+	p := pod("p").Req(map[v1.ResourceName]string{"cpu": "1"}).Obj()
+	p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("4")}}
+	if got := (&PoolPriority{}).requestsOf(p).MilliCPU; got != 2000 {
+		t.Errorf("without the feature gate PodLevelResources, the pod requests %d milli-CPUs, want its containers' 2000", got)
+	}
 }
 
-// TestPodsByOwner holds the counts, which go by what changed, against those of an index that has seen nothing else.
+// TestPodsByOwner holds the counts of pods and nodes, which go by what changed, against those of an index that has seen nothing else.
 func TestPodsByOwner(t *testing.T) {
 	matching := func(value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"pool": value}}
@@ -61,7 +67,7 @@ func TestPodsByOwner(t *testing.T) {
 		switch k := r.IntN(12); {
 		case k < 2 || len(nodes) < 2:
 			made++
-			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", made), Labels: map[string]string{"pool": []string{"user", "burst", "none"}[r.IntN(3)]}}}
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", made), Labels: map[string]string{"pool": []string{"user", "burst", "none"}[r.IntN(3)], "type": []string{"virtual-kubelet", "vm"}[r.IntN(2)]}}}
 			cache.AddNode(logger, node)
 			nodes = append(nodes, node)
 		case k == 2 && len(nodes) > 4:
@@ -110,7 +116,7 @@ func TestPodsByOwner(t *testing.T) {
 		}
 		fresh := newIndex(pools, ourProfile)
 		fresh.refresh(infos, false)
-		if diff := cmp.Diff(*fresh.podsByOwner(infos), *x.podsByOwner(infos), cmp.AllowUnexported(podsByOwner{})); diff != "" {
+		if diff := cmp.Diff([]any{*fresh.podsByOwner(infos), fresh.nodes}, []any{*x.podsByOwner(infos), x.nodes}, cmp.AllowUnexported(podsByOwner{})); diff != "" {
 			t.Fatalf("(-anew,+by what changed):\n%s", diff)
 		}
 		for rank, tier := range x.tiers {

@@ -341,7 +341,7 @@ func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragm
 		{Key: fwk.TolerationsSignerName, Value: fwk.TolerationsSigner(pod)},
 		{Key: fwk.NodeAffinitySignerName, Value: affinity},
 		{Key: fwk.NodeSelectorSignerName, Value: pod.Spec.NodeSelector},
-		{Key: "poolpriority.requests()", Value: podRequests(pod)},
+		{Key: "poolpriority.requests()", Value: pl.requestsOf(pod)},
 		{Key: "poolpriority.order()", Value: pool.OrderValue(pod)},
 	}
 	if pl.gatekeeper != nil {

@@ -36,7 +36,7 @@ type search struct {
 // newSearch returns a search for feasible nodes. All PreFilter plugins must have run with the state, and allowed is
 // their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, allowed *fwk.PreFilterResult) *search {
-	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, request: podRequests(pod), version: pl.index.changes + c.namespaces}
+	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, request: pl.requestsOf(pod), version: pl.index.changes + c.namespaces}
 	s.order, _ = pl.pools.OrderOf(pod.Annotations)
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames
