@@ -2,10 +2,7 @@ package gatekeeper
 
 import (
 	"fmt"
-	"slices"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -67,33 +64,4 @@ func TestHeldIsReportedSoon(t *testing.T) {
 	if wait := l.due.Sub(w.clock.Now()); !l.reported.Equal(told) || wait <= 0 || wait > reportInterval {
 		t.Errorf("the others are told at %v, and the next look is in %v", l.reported, wait)
 	}
-}
-
-// BenchmarkSync measures how long a sync of 10,000 held pods of 20 kinds takes. It also reports how long a scheduling
-// cycle waits for the lock of the held pods meanwhile: the maximum and the 99th percentile.
-func BenchmarkSync(b *testing.B) {
-	w := newWorld(b)
-	w.crowd(b, 10000, 20)
-	other := pod("other")
-	var stop atomic.Bool
-	waits := make(chan []time.Duration)
-	go func() {
-		var all []time.Duration
-		for !stop.Load() {
-			began := time.Now()
-			w.held.Since(other, began)
-			all = append(all, time.Since(began))
-			time.Sleep(50 * time.Microsecond)
-		}
-		waits <- all
-	}()
-	for b.Loop() {
-		w.reconsider(w.Context(), false)
-		w.held.Published(w.config.Pools)
-	}
-	stop.Store(true)
-	all := <-waits
-	slices.Sort(all)
-	b.ReportMetric(all[len(all)-1].Seconds()*1e3, "ms-waited-at-most")
-	b.ReportMetric(all[len(all)*99/100].Seconds()*1e3, "ms-waited-p99")
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -79,38 +78,6 @@ func BenchmarkGate(b *testing.B) {
 	}
 	b.ReportMetric(float64(median(one).Milliseconds()), "ms/first-burst")
 	b.ReportMetric(float64(median(last).Milliseconds()), "ms/1000-held")
-}
-
-// BenchmarkBinding measures how long the annotations in the Binding delay it. It takes the time from the first to the
-// last of 900 bindings to the virtual node. Our binder and DefaultBinder take turns, each on a new cluster.
-func BenchmarkBinding(b *testing.B) {
-	const pods, counted = 1000, 900
-	ours := "testdata/fixed.yaml"
-	data := must.ReadFile(b, ours)
-	text := strings.Replace(string(data), "    bind: {disabled: [{name: DefaultBinder}]}\n", "", 1)
-	text = strings.Replace(text, "      pools:", "      scaleIn: {deletionCosts: None}\n      pools:", 1)
-	defaults := must.WriteFile(b, "default-binder.yaml", []byte(text))
-	measure := func(config string) time.Duration {
-		e := start(b, nil, vms("userpool", "user", 1, 1, 1, 20))
-		e.schedule(config, suite.UserTier(1), suite.VirtualTier())
-		bound := e.bindings("web", counted)
-		e.Create(suite.Deployment("web", pods, "100m"))
-		at := <-bound
-		e.scheduler.Stop()
-		e.Stop()
-		return at[counted-1] - at[0]
-	}
-	var withOurs, withDefault []time.Duration
-	var ratios []float64
-	for range b.N {
-		a, d := measure(ours), measure(defaults)
-		withOurs, withDefault = append(withOurs, a), append(withDefault, d)
-		ratios = append(ratios, float64(d)/float64(a))
-	}
-	slices.Sort(ratios)
-	fmt.Printf("\n%d bindings, median of %d: ours %v, DefaultBinder %v; throughput of ours to DefaultBinder's: %.2f\n", counted, b.N,
-		median(withOurs).Round(time.Millisecond), median(withDefault).Round(time.Millisecond), ratios[len(ratios)/2])
-	b.ReportMetric(ratios[len(ratios)/2], "ours/default")
 }
 
 // hold creates pods that the gate holds, and waits until all are held.

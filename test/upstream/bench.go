@@ -88,6 +88,11 @@ func (r *runner) rows(pattern *regexp.Regexp) ([]row, error) {
 		}
 		return nil
 	})
+	for _, c := range chosen {
+		if pattern.String() == "" && !slices.ContainsFunc(rows, func(r row) bool { return strings.TrimSuffix(r.Name, "_QueueingHintsEnabled") == c.Name }) {
+			fmt.Printf("%s: this version of Kubernetes does not have it\n", c.Name)
+		}
+	}
 	if err == nil && len(rows) == 0 {
 		err = fmt.Errorf("no workload matches %q", pattern)
 	}
@@ -131,7 +136,7 @@ func (r *runner) bench(ctx context.Context, pattern *regexp.Regexp) (bool, error
 func (r *runner) measure(ctx context.Context, w row, binary string) (lines string, err error) {
 	modes := append([]mode{{Name: "default", Baseline: true}, {Name: "one pool", Env: []string{"POOLS=all"}}}, w.Modes...)
 	runs := make([][]run, len(modes))
-	for pair, decided := 1, false; pair <= r.pairs && !decided; pair++ {
+	for pair, decided := 1, false; pair <= max(r.pairs, 1) && !decided; pair++ {
 		for i := range modes {
 			if pair%2 == 0 {
 				i = len(modes) - 1 - i
@@ -142,6 +147,11 @@ func (r *runner) measure(ctx context.Context, w row, binary string) (lines strin
 			}
 			fmt.Printf("%s, pair %d, %s: %v\n", w.Name, pair, modes[i].Name, got)
 			runs[i] = append(runs[i], got)
+		}
+		for i := range runs {
+			if ours, base := runs[i][pair-1]["Placed/Pods"], runs[0][pair-1]["Placed/Pods"]; ours != base {
+				return lines, fmt.Errorf("pair %d, %s: %g pods were placed, but %g with the default profile", pair, modes[i].Name, ours, base)
+			}
 		}
 		lines, decided = summary(w, modes, runs)
 	}

@@ -2,11 +2,15 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/csv"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,22 +50,38 @@ const (
 	Memory = "60Gi"
 )
 
-// Read reads a file with the columns created_s, ended_s, cpu_milli, memory_mib and one more. If that is app, it has the
-// names of services. Otherwise the pods are batch pods.
+// Day is how many seconds a list lasts.
+const Day = 24 * 60 * 60
+
+var columns = []string{"created_s", "ended_s", "cpu_milli", "memory_mib"}
+
+// Read reads a CSV file with the four columns and one more. If that is app, it has the names of services. Otherwise the
+// pods are batch pods. An error names the line of a pod that a day cannot have or that fits no VM.
 func Read(file string) ([]Pod, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading the list of pods: %w", err)
 	}
-	header, rows, _ := strings.Cut(string(data), "\n")
+	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(rows) < 2 || len(rows[0]) != 5 || !slices.Equal(rows[0][:4], columns) {
+		return nil, fmt.Errorf("%s: line 1 must be %s and one more column, which is app if it has the services' names; the other lines are pods", file, strings.Join(columns, ","))
+	}
+	cpu, memory := resource.MustParse(CPU), resource.MustParse(Memory)
 	var pods []Pod
-	for i, row := range strings.Split(strings.TrimSpace(rows), "\n") {
-		var pod Pod
-		if n, err := fmt.Sscanf(row, "%d,%d,%d,%d,%s", &pod.Created, &pod.Ended, &pod.CPU, &pod.Memory, &pod.Service); n != 5 {
-			return nil, fmt.Errorf("%s:%d: it needs the columns created_s, ended_s, cpu_milli, memory_mib and app or another: %w", file, i+2, err)
+	for i, row := range rows[1:] {
+		var n [4]int
+		for c, name := range columns {
+			limits := [][2]int{{0, Day - 1}, {n[0] + 1, math.MaxInt32}, {1, int(cpu.MilliValue())}, {0, int(memory.Value() >> 20)}}[c]
+			if n[c], err = strconv.Atoi(row[c]); err != nil || n[c] < limits[0] || n[c] > limits[1] {
+				return nil, fmt.Errorf("%s: line %d: %s is %q, and must be a whole number from %d to %d", file, i+2, name, row[c], limits[0], limits[1])
+			}
 		}
-		if !strings.HasSuffix(header, ",app") {
-			pod.Service = ""
+		pod := Pod{Created: n[0], Ended: n[1], CPU: int64(n[2]), Memory: int64(n[3])}
+		if rows[0][4] == "app" {
+			pod.Service = row[4]
 		}
 		pods = append(pods, pod)
 	}
