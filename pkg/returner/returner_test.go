@@ -443,7 +443,7 @@ func TestWorkload(t *testing.T) {
 }
 
 // TestHarmful: the only ready pod of a workload is evicted only if a PodDisruptionBudget selects it. A pod of an old
-// ReplicaSet is not evicted. An event on the pod says why, once.
+// ReplicaSet, or of an old revision of a StatefulSet, is not evicted. An event on the pod says why, once.
 func TestHarmful(t *testing.T) {
 	owned := func(name, rs string) *corev1.Pod {
 		p := pod(name, 2).Label("app", name).Node("virtual").Phase(corev1.PodRunning).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
@@ -457,8 +457,14 @@ func TestHarmful(t *testing.T) {
 	guards := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "guarded", Namespace: "default"},
 		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}}}}
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
-	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), deployment, rs("9"), rs("10"), guards, owned("single", "a"), owned("guarded", "b"), owned("outdated", "web-9"), owned("new", "web-10"))
-	c.expect("all", c.after(2*time.Minute), "guarded", "new")
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "default", UID: "db"}, Status: appsv1.StatefulSetStatus{UpdateRevision: "2"}}
+	ofSet := func(p *corev1.Pod, revision string) *corev1.Pod {
+		p.OwnerReferences[0].Kind, p.Labels[appsv1.ControllerRevisionHashLabelKey] = "StatefulSet", revision
+		return p
+	}
+	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), deployment, rs("9"), rs("10"), guards, owned("single", "a"), owned("guarded", "b"), owned("outdated", "web-9"), owned("new", "web-10"),
+		set, ofSet(owned("db-0", "db"), "1"), ofSet(owned("db-1", "db"), "2"))
+	c.expect("all", c.after(2*time.Minute), "db-1", "guarded", "new")
 	written := c.Recorder.(*events.FakeRecorder).Events
 	close(written)
 	var said []string
@@ -468,7 +474,7 @@ func TestHarmful(t *testing.T) {
 		}
 	}
 	slices.Sort(said)
-	c.expect("the events", said, "a rollout ends its ReplicaSet", "it is the only ready pod of its workload, and no PodDisruptionBudget selects it")
+	c.expect("the events", said, "a rollout replaces it", "a rollout replaces it", "it is the only ready pod of its workload, and no PodDisruptionBudget selects it")
 }
 
 // TestBothReady: of two ready pods without a PodDisruptionBudget, a round evicts one.

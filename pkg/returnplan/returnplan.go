@@ -118,12 +118,12 @@ type Pod struct {
 }
 
 // HarmOf returns why an eviction would harm the pod's workload, or "". ready is whether the pod is ready, and others the
-// number of the workload's other pods that are. outdated reports whether a rollout ends the pod's ReplicaSet anyway.
+// number of the workload's other pods that are. outdated reports whether a rollout replaces the pod anyway.
 // guarded reports whether a PodDisruptionBudget selects the pod: then the API server decides.
 func HarmOf(ready bool, others int, outdated, guarded func() bool) string {
 	switch {
 	case outdated():
-		return "a rollout ends its ReplicaSet"
+		return "a rollout replaces it"
 	case ready && others == 0 && !guarded():
 		return "it is the only ready pod of its workload, and no PodDisruptionBudget selects it"
 	}
@@ -176,6 +176,8 @@ type workload struct {
 	helped, calm time.Time
 	waves        int
 }
+
+func (w *workload) pausedUntil() time.Time { return latest(w.notBefore, w.calm) }
 
 // evicted is an evicted pod whose outcome is not known yet.
 type evicted struct {
@@ -291,9 +293,9 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Pause is the pause of a workload whose evictions did not help.
+// Pause is the pause of a workload after evictions that did not help, or after one that did.
 type Pause struct {
-	// InARow counts the evictions in a row that did not help. Until is the end of the pause.
+	// InARow counts the evictions in a row that did not help; 0 after one that did. Until is the end of the pause.
 	InARow int       `json:"inARow"`
 	Until  time.Time `json:"until"`
 }
@@ -303,28 +305,29 @@ type Pause struct {
 func (p *Planner) Pauses() map[types.UID]Pause {
 	var paused []types.UID
 	for uid, w := range p.workloads {
-		if w.failures > 0 {
+		if w.failures+w.waves > 0 {
 			paused = append(paused, uid)
 		}
 	}
 	slices.SortFunc(paused, func(a, b types.UID) int {
-		return cmp.Or(p.workloads[b].notBefore.Compare(p.workloads[a].notBefore), cmp.Compare(a, b))
+		return cmp.Or(p.workloads[b].pausedUntil().Compare(p.workloads[a].pausedUntil()), cmp.Compare(a, b))
 	})
 	pauses := map[types.UID]Pause{}
 	for _, uid := range paused[:min(len(paused), maxPauses)] {
-		pauses[uid] = Pause{p.workloads[uid].failures, p.workloads[uid].notBefore.UTC()}
+		pauses[uid] = Pause{p.workloads[uid].failures, p.workloads[uid].pausedUntil().UTC()}
 	}
 	return pauses
 }
 
-// Restore sets the workload's pause at the time now, as an earlier planner recorded it. A pause that ends later than the
-// longest pause has no effect, because a user has written it.
+// Restore sets the workload's pause at the time now, as an earlier planner recorded it. After an eviction that helped, all
+// pods of the workload stay until then. A pause that ends later than the longest pause has no effect, because a user has
+// written it.
 func (p *Planner) Restore(now time.Time, uid types.UID, pause Pause) {
 	if pause.Until.After(now.Add(maxPause)) {
 		return
 	}
 	w := p.of(uid)
-	w.failures, w.notBefore = max(w.failures, pause.InARow), latest(w.notBefore, pause.Until)
+	w.failures, w.waves, w.notBefore = max(w.failures, pause.InARow), max(w.waves, 1-pause.InARow), latest(w.notBefore, pause.Until)
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
@@ -373,9 +376,8 @@ func (p *Planner) Arrive(now time.Time, members map[types.UID][]Member) []Arriva
 			}
 		}
 		w.away = still
-		paused := latest(w.notBefore, w.calm)
-		idle := len(w.away) == 0 && now.After(paused)
-		if idle && (w.failures+w.refusals+w.waves == 0 || now.Sub(paused) > 2*maxPause) {
+		idle := len(w.away) == 0 && now.After(w.pausedUntil())
+		if idle && (w.failures+w.refusals+w.waves == 0 || now.Sub(w.pausedUntil()) > 2*maxPause) {
 			delete(p.workloads, uid)
 		}
 	}

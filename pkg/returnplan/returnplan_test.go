@@ -457,7 +457,7 @@ func TestHarmOf(t *testing.T) {
 		"the only ready pod":    {true, 0, false, false, only},
 		"the pod is not ready":  {false, 0, false, false, ""},
 		"a PodDisruptionBudget": {true, 0, false, true, ""},
-		"a rollout ends it":     {true, 1, true, true, "a rollout ends its ReplicaSet"},
+		"a rollout ends it":     {true, 1, true, true, "a rollout replaces it"},
 	} {
 		if got := HarmOf(tc.ready, tc.others, func() bool { return tc.outdated }, func() bool { return tc.guarded }); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
@@ -524,7 +524,8 @@ func TestSawtooth(t *testing.T) {
 	t.Logf("returns at %v", evicted)
 }
 
-// TestLateSuccess: an eviction helps only after a while. Pods that were created meanwhile wait for the pause, too.
+// TestLateSuccess: an eviction helps only after a while. Pods that were created meanwhile wait for the pause, too, also
+// with the next leader.
 func TestLateSuccess(t *testing.T) {
 	first, second := Pod{UID: "first", Created: start, Owner: "rs", Workload: "web", Below: 2}, Pod{UID: "second", Owner: "rs", Workload: "web", Below: 2}
 	s := newScript(t)
@@ -536,7 +537,15 @@ func TestLateSuccess(t *testing.T) {
 	s.members = []Member{{UID: "new", Owner: "rs"}}
 	s.quiet("while the replacement is pending", 3*interval, second)
 	s.members = []Member{bound("new", false, true), bound("second", true, true)}
-	s.quiet("in the pause after the first eviction helped", calmAfter*rules().StableFor-interval, second)
+	s.quiet("just after the first eviction helped", 2*interval, second)
+	next := newScript(t)
+	next.now, next.members = s.now, s.members
+	for uid, pause := range s.Pauses() {
+		next.Restore(s.now, uid, pause)
+	}
+	for name, s := range map[string]*script{"in the pause": s, "with the next leader": next} {
+		s.quiet(name, calmAfter*rules().StableFor-3*interval, second)
+	}
 	if s.landed != 1 {
 		t.Errorf("%d evictions helped", s.landed)
 	}
