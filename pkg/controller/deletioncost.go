@@ -116,7 +116,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, ours := pod.Annotations[scalein.OwnCostAnnotation]; !ours && r.Pools.Of(node) == pool.None {
+	if _, ours := pod.Annotations[scalein.OwnCostAnnotation]; (!ours || pod.Spec.SchedulerName != r.SchedulerName) && r.Pools.Of(node) == pool.None {
 		return reconcile.Result{}, nil
 	}
 	if r.Pools.IsBurstNode(node) && !refusal.Started(pod) {

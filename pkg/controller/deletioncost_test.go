@@ -80,13 +80,15 @@ func TestCostsOfOthersAreTakenBack(t *testing.T) {
 		{"changed by its owner", "default", "vm", false, corev1.PodRunning,
 			map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000"}, map[string]string{scalein.CostAnnotation: "5"}},
 		{"on a burst node, not started", "default", "virtual", false, corev1.PodPending, marked, marked},
+		{"another installation's", "default", "other", false, corev1.PodRunning, marked, marked},
+		{"another installation's, and others are wanted", "default", "other", true, corev1.PodRunning, marked, marked},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: tc.namespace, UID: "p", Annotations: tc.annotations,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}},
 				Spec: corev1.PodSpec{NodeName: tc.node, SchedulerName: "default-scheduler"}, Status: corev1.PodStatus{Phase: tc.phase}}
 			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).
-				WithObjects(pod.DeepCopy(), node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})).Build()
+				WithObjects(pod.DeepCopy(), node("other", nil), node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})).Build()
 			r := &DeletionCost{Client: c, Pools: pools(t), SchedulerName: "pool-priority-scheduler", Others: tc.others, Recorder: record.NewFakeRecorder(10)}
 			reconciled := func() *corev1.Pod {
 				t.Helper()
