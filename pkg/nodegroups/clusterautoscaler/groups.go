@@ -71,7 +71,7 @@ func (g Groups) mayClaim(name string) bool {
 // labelsOf returns the node labels that the group's name implies, each with its possible values.
 func labelsOf(group string) map[string][]string {
 	agentPool, sku, hasSize := strings.Cut(group, "/")
-	if !hasSize {
+	if !hasSize || strings.Contains(sku, "/") { // names of Cluster API and of GKE have several slashes
 		parts := strings.SplitN(group, "-", 3)
 		if len(parts) < 3 || !isVMSS(parts[1], group) {
 			return nil

@@ -223,6 +223,9 @@ func TestGroupsOfOtherClouds(t *testing.T) {
 		if got := placeOf(tc.node).holds(tc.group); got != tc.want {
 			t.Errorf("%v%v in %s: %v, want %v", tc.node.Labels, tc.node.Annotations, tc.group, got, tc.want)
 		}
+		if known := labelsOf(tc.group); known != nil {
+			t.Errorf("the name of %s is taken for AKS's: %v", tc.group, known)
+		}
 	}
 	if g := (Groups{patterns: []string{"*/instanceGroups/gke-prod-*"}}); !g.owns(mig) {
 		t.Error("a pattern does not match a group whose name is a URL")
