@@ -3,7 +3,7 @@
 .PHONY: bench
 bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, and memory
 	@go run ./test/perf
-	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|ManyKinds|BoundPodUpdate' -benchtime 1x
+	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|ManyKinds|BoundPodUpdate' -benchtime 1x
 	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Load|Soak|Replay' -benchtime 3x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench Memory -benchtime 1x -bin $(CURDIR)/$(BIN)
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench Load -benchtime 1x -bin $(CURDIR)/$(BIN) -nodes 500 -waiting 4000 -updates 100 -lasts 3m

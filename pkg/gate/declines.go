@@ -171,7 +171,7 @@ func (k *Declines) Restore(published map[string]Decline) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, d := range published {
-		if strings.HasPrefix(key, creditPrefix) && k.byKey[key] == nil && len(k.byKey) < maxKeys {
+		if strings.HasPrefix(key, creditPrefix) && d.Groups != nil && k.byKey[key] == nil && len(k.byKey) < maxKeys {
 			k.byKey[key] = &Decline{Groups: maps.Clone(d.Groups)}
 		}
 	}

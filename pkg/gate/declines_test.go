@@ -43,6 +43,7 @@ func TestLossOfCredit(t *testing.T) {
 		t.Error("what is new is not, or what is known is new")
 	}
 	k := NewDeclines()
+	k.Restore(map[string]Decline{tableOf(KeyDigest("kind"), credit): {}}) // written by a user
 	k.Restore(first.Remembered(10))
 	if !k.Declined(KeyDigest("kind"), decline, "a", now).IsZero() {
 		t.Error("a decline is restored")

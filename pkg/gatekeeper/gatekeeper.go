@@ -384,11 +384,10 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 // is not set if another step rejected the pod, for example because the pod's gang is incomplete or a PVC is missing. If
 // the pod was assumed on a node, it has the node's name.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
-	waits := g.waits(pod) // else, the event handler has processed its end, or is about to
-	if waits {
+	if g.waits(pod) { // else, the event handler has processed its end, or is about to
 		g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	}
-	if g.cycleEnded(pod.UID); waits && !g.waits(pod) {
+	if g.cycleEnded(pod.UID); !g.waits(pod) { // its cycle may have made it a trial
 		g.forget(pod.UID)
 	}
 }

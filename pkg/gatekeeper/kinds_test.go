@@ -127,7 +127,9 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	p := pod(name)
 	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
 	p.CreationTimestamp = metav1.NewTime(w.clock.Now())
-	must.NoError(w.TB, w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p))
+	if name != "deleted" {
+		must.NoError(w.TB, w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p))
+	}
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	if !d.Burst[2].Open {
 		w.Gatekeeper.Failed(p, true)
@@ -172,6 +174,7 @@ func TestKinds(t *testing.T) {
 	w.check("believes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("repelled, too", "1", false) // it waits on its own clock, and does not stay the probe
+	w.check("deleted", "1", false) // its cycle ends after it, and it does not stay the probe
 	w.check("probe", "1", false)
 	w.forget("probe")
 	w.check("another probe", "1", false)

@@ -201,8 +201,8 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	full, changes := g.findFull(&rule, view, onlyNew, assess, now)
 	result := g.held.Reconsider(onlyNew, now, g.burstSpaces, func(c *held.Candidate) gate.Decision {
 		request := g.request(c.Pod, c.AutoscalerKey, c.Since, now)
-		if request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]; c.AutoscalerKey == "" {
-			request.Declined = nil // what others found out does not hold for the pod, nor may it be their trial
+		if request.Wait, request.Overflow = c.Wait, full[c.Pod.UID]; c.AutoscalerKey == "" || !g.waits(c.Pod) {
+			request.Declined = nil // what others found out does not hold for the pod, or it is gone: it may not be their trial
 		}
 		decision := rule.DecideFor(request, assess(c.ViewKey, &request), view, now)
 		if g.declines.Learn(c.AutoscalerKey, &decision) {

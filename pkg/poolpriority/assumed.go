@@ -114,7 +114,7 @@ func (pl *PoolPriority) settle(ctx context.Context, b *toBind) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	failed := slices.ContainsFunc(c.counted, func(p *assumedPod) bool {
-		return pl.letsIn(pod, nil, p.node) && p.hasFailed(ctx)
+		return !c.leavesOut(pl.pools.Of(p.node)) && pl.letsIn(pod, nil, p.node) && p.hasFailed(ctx)
 	})
 	n := pl.assumed.refusals.count(pod.UID)
 	if !failed || n >= maxRefusals {

@@ -499,9 +499,15 @@ func TestBindingsDenied(t *testing.T) {
 		t.Errorf("%d bindings were denied, want 2", n)
 	}
 	r.create(pod("third").Obj()) // the system pool is full
-	r.held(1)
+	must.Eventually(r, "the third pod's cycle has failed", func() bool {
+		p, err := r.client.CoreV1().Pods("default").Get(r.ctx, "third", metav1.GetOptions{})
+		return err == nil && len(p.Status.Conditions) > 0
+	})
 	if n := r.denials.Load(); n != 2 {
 		t.Errorf("%d bindings were denied after two namespaces, want 2", n)
+	}
+	if p, ok := r.plugin.gatekeeper.Held().Lookup("third"); !ok || p.ByLoop {
+		t.Errorf("held: %t; the loop takes a pod that leaves out a pool for equal to pods that may use it: %t", ok, p.ByLoop)
 	}
 	must.Eventually(r, "the denial has been recorded for all", func() bool {
 		d := r.plugin.denied.Of(0, time.Now())

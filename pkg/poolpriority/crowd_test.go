@@ -12,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -211,73 +210,6 @@ func BenchmarkRolloutCycle(b *testing.B) {
 	})
 	h.addNodes(userNode("empty"))
 	compare("has a place", false, func(bool) {})
-}
-
-// BenchmarkAlike compares what it takes to look again at pods that are held, after a node has changed: at 10,000 that
-// nothing tells apart, with the plugin, and at one such pod with the default profile, of which a sample is taken. It is
-// what the scheduler does from the snapshot to the message; writing that is the same in both. In the second case, the
-// pods have priority 100, each node has a DaemonSet pod of priority 0, and every tenth a placeholder of -10.
-func BenchmarkAlike(b *testing.B) {
-	const held, sample = 10000, 300
-	for _, lower := range []bool{false, true} {
-		h := newHarness(b, aks(b))
-		h.addNodes(virtualNode("virtual"))
-		for i := range crowdNodes {
-			name := fmt.Sprintf("node-%d", i)
-			h.sched.Cache.AddNode(h.logger, vm(i))
-			p := filler(i)
-			if lower {
-				p.Spec.Priority = ptr.To[int32](100)
-				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("3600m")
-				h.place(st.MakePod().Name("daemon-"+name).UID("daemon-"+name).Namespace("default").Priority(0).Req(map[v1.ResourceName]string{"cpu": "100m"}).Obj(), name)
-			}
-			if lower && i%10 == 0 {
-				h.place(st.MakePod().Name("spare-"+name).UID("spare-"+name).Namespace("default").Priority(-10).Req(map[v1.ResourceName]string{"cpu": "200m"}).Obj(), name)
-			}
-			h.place(p, name)
-		}
-		h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
-		look := func(profile string, n int) time.Duration {
-			node := vm(0)
-			changed := node.DeepCopy()
-			changed.Annotations = map[string]string{"changed": fmt.Sprint(profile, n)}
-			h.sched.Cache.UpdateNode(h.logger, node, changed)
-			var took time.Duration
-			for i := range n {
-				p := small(fmt.Sprint("alike-", i))
-				if lower {
-					p.Spec.Priority = ptr.To[int32](100)
-					p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("500m")
-				}
-				if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil { // preemption asks for it
-					b.Fatal(err)
-				}
-				began := time.Now()
-				state := framework.NewCycleState()
-				_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[profile], state, p)
-				var fit *framework.FitError
-				if !errors.As(err, &fit) {
-					b.Fatalf("%s: %v", p.Name, err)
-				}
-				_, status := h.sched.Profiles[profile].RunPostFilterPlugins(h.ctx, state, p, fit.Diagnosis.NodeToStatus)
-				if status.IsSuccess() {
-					b.Fatalf("%s preempts", p.Name)
-				}
-				fit.Diagnosis.PostFilterMsg = status.Message()
-				_ = fit.Error()
-				took += time.Since(began)
-			}
-			return took / time.Duration(n)
-		}
-		look(oracleProfile, sample/10)
-		theirs := look(oracleProfile, sample)
-		first := look(ourProfile, 1)
-		ours := look(ourProfile, held)
-		ratio := ours.Seconds() / theirs.Seconds()
-		fmt.Printf("looking again at %d held pods that are alike (others of lower priority: %t), each %v, with default %v: %.3f, target ≤ 0.05: %s; the first of them %v\n",
-			held, lower, ours.Round(time.Microsecond), theirs.Round(time.Microsecond), ratio, mark(ratio <= 0.05), first.Round(time.Microsecond))
-		b.ReportMetric(ratio, "ours/default")
-	}
 }
 
 // BenchmarkManyKinds compares what it takes to look again at held pods of a tenant that has 10,000 of 10,000 kinds, and

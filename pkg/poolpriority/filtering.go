@@ -129,7 +129,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	if c.flags.gateClosed.Load() || pl.holds && c.search != nil { // if the gate is open, no burst node takes the pod
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.wait, pl.isRepelled(state))
 	}
-	if c.search != nil && pl.byLoop {
+	if c.search != nil && pl.byLoop && c.leftOut == nil { // the loop takes pods of a kind for equal
 		if _, local := c.search.filterKey(); local {
 			pl.gatekeeper.Held().Local(pod.UID)
 		}
