@@ -174,7 +174,7 @@ func TestKinds(t *testing.T) {
 	w.check("believes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("repelled, too", "1", false) // it waits on its own clock, and does not stay the probe
-	w.check("deleted", "1", false) // its cycle ends after it, and it does not stay the probe
+	w.check("deleted", "1", false)       // its cycle ends after it, and it does not stay the probe
 	w.check("probe", "1", false)
 	w.forget("probe")
 	w.check("another probe", "1", false)
