@@ -78,7 +78,7 @@ func TestStrictOrder(t *testing.T) {
 				return // too few placements for the rare cases that are asked for below
 			}
 			if tc.alike {
-				if w.repeated == 0 || w.compared == 0 {
+				if w.repeated == 0 || w.compared == 0 && !testing.Short() { // 0 or more of the 2,100 placements of -short, as a pod may stay nominated for long
 					t.Error("no pod failed as others of its kind had: the test does not cover it")
 				}
 				return
