@@ -72,6 +72,7 @@ type requests struct {
 	MilliCPU, Memory, Pods int64
 }
 
+// requestsOf returns what the pod requests, as NodeResourcesFit counts it.
 func (pl *PoolPriority) requestsOf(pod *v1.Pod) requests {
 	list := resource.PodRequests(pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	return requests{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: 1}

@@ -334,12 +334,13 @@ func (r *Returner) sync() *world {
 	return w
 }
 
-// isOutdated reports whether a rollout will end the pod's ReplicaSet, or its StatefulSet's pods will be of another
-// revision. newest has the result of rollout.Newest.
+// isOutdated reports whether a rollout will end the pod's ReplicaSet, or the pod's StatefulSet may replace the pod with one
+// of another revision. newest has the result of rollout.Newest.
 func (r *Returner) isOutdated(pod *corev1.Pod, newest map[types.UID]int64) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if set, err := r.sets.StatefulSets(pod.Namespace).Get(owner.Name); owner.Kind == "StatefulSet" {
-		return err == nil && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Status.UpdateRevision
+	if owner.Kind == "StatefulSet" {
+		set, err := r.sets.StatefulSets(pod.Namespace).Get(owner.Name)
+		return err == nil && set.UID == owner.UID && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Status.UpdateRevision
 	}
 	rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(owner.Name)
 	if err != nil || rs.UID != owner.UID {

@@ -319,15 +319,15 @@ func (p *Planner) Pauses() map[types.UID]Pause {
 	return pauses
 }
 
-// Restore sets the workload's pause at the time now, as an earlier planner recorded it. After an eviction that helped, all
-// pods of the workload stay until then. A pause that ends later than the longest pause has no effect, because a user has
+// Restore sets the workload's pause at the time now, as an earlier planner recorded it. After an eviction that helped
+// (InARow is 0), all pods of the workload stay until then. A pause that ends later than the longest pause has no effect, because a user has
 // written it.
 func (p *Planner) Restore(now time.Time, uid types.UID, pause Pause) {
 	if pause.Until.After(now.Add(maxPause)) {
 		return
 	}
 	w := p.of(uid)
-	w.failures, w.waves, w.notBefore = max(w.failures, pause.InARow), max(w.waves, 1-pause.InARow), latest(w.notBefore, pause.Until)
+	w.failures, w.waves, w.notBefore = max(w.failures, pause.InARow), max(w.waves, min(1-pause.InARow, 1)), latest(w.notBefore, pause.Until)
 }
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -102,6 +102,9 @@ func (r *runner) rows(pattern *regexp.Regexp) ([]row, error) {
 // bench measures the workloads that match, prints each run and a table, and reports whether all runs succeeded.
 func (r *runner) bench(ctx context.Context, pattern *regexp.Regexp) (bool, error) {
 	rows, err := r.rows(pattern)
+	if r.pairs < 1 {
+		err = fmt.Errorf("PAIRS is %d, and must be at least 1", r.pairs)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -136,7 +139,7 @@ func (r *runner) bench(ctx context.Context, pattern *regexp.Regexp) (bool, error
 func (r *runner) measure(ctx context.Context, w row, binary string) (lines string, err error) {
 	modes := append([]mode{{Name: "default", Baseline: true}, {Name: "one pool", Env: []string{"POOLS=all"}}}, w.Modes...)
 	runs := make([][]run, len(modes))
-	for pair, decided := 1, false; pair <= max(r.pairs, 1) && !decided; pair++ {
+	for pair, decided := 1, false; pair <= r.pairs && !decided; pair++ {
 		for i := range modes {
 			if pair%2 == 0 {
 				i = len(modes) - 1 - i
