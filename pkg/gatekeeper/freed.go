@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -17,13 +18,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Informers deliver an event to the scheduler's cache and to the gatekeeper in any order. A held pod that was tried
-// shortly after the event may have been tried too early. The gatekeeper therefore tries held pods again after
-// firstSettle and after lastSettle. Between two looks, it pauses for at least lookInterval.
+// A cycle that began before a node had capacity may fail after that. The gatekeeper therefore tries held pods again after
+// settled. Between two looks, it pauses for at least lookInterval.
 const (
 	lookInterval = 100 * time.Millisecond
-	firstSettle  = time.Second
-	lastSettle   = 5 * time.Second
+	settled      = time.Second
 )
 
 // freedNodes are nodes that may have free capacity for held pods.
@@ -34,7 +33,7 @@ type freedNodes struct {
 }
 
 // Freed records that the node may have capacity for held pods, because a pod ended or the node changed. The name may be
-// empty.
+// empty. Informers tell the scheduler's cache and the gatekeeper of the end of a pod in any order, so both call Freed.
 func (g *Gatekeeper) Freed(node string) {
 	if node == "" {
 		return
@@ -46,32 +45,22 @@ func (g *Gatekeeper) Freed(node string) {
 	poke(g.freedNodes.changed)
 }
 
-// placeOf returns the node on which the scheduler counts the pod's requests.
-func placeOf(pod *v1.Pod) string {
-	if pod.Spec.NodeName != "" {
-		return pod.Spec.NodeName
-	}
-	return pod.Status.NominatedNodeName
+// PlaceOf returns the node on which the scheduler counts the pod's requests.
+func PlaceOf(pod *v1.Pod) string {
+	return cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName)
 }
 
 // freesCapacity reports whether the pod's change may free capacity on the pod's node, or on the node to which the pod
 // was nominated.
 func freesCapacity(before, pod *v1.Pod) bool {
-	if placeOf(before) == "" {
+	if PlaceOf(before) == "" {
 		return false
 	}
-	if before.UID != pod.UID || placeOf(before) != placeOf(pod) || isEnded(pod) && !isEnded(before) {
+	if before.UID != pod.UID || PlaceOf(before) != PlaceOf(pod) || isEnded(pod) && !isEnded(before) {
 		return true
 	}
 	options := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: compat.PodLevelResize}
 	return !equality.Semantic.DeepEqual(resource.PodRequests(before, options), resource.PodRequests(pod, options))
-}
-
-// maySuitMore reports whether the node may suit more pods after the change.
-func maySuitMore(before, node *v1.Node) bool {
-	return !equality.Semantic.DeepEqual(before.Status.Allocatable, node.Status.Allocatable) ||
-		!equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) || !maps.Equal(before.Labels, node.Labels) ||
-		before.Spec.Unschedulable && !node.Spec.Unschedulable || nodegroups.IsReady(node) && !nodegroups.IsReady(before)
 }
 
 // fillSpaces admits held pods for nodes on which capacity became free. It returns when the context ends.
@@ -91,7 +80,7 @@ func (g *Gatekeeper) fillSpaces(ctx context.Context) {
 		due := rested
 		if !now.Before(rested) {
 			due = g.look(klog.FromContext(ctx), now)
-			rested = now.Add(min(max(lookInterval, restFactor*clock.Now().Sub(now)), firstSettle))
+			rested = now.Add(min(max(lookInterval, restFactor*clock.Now().Sub(now)), settled))
 		}
 		timer.Stop()
 		if !due.IsZero() {
@@ -109,7 +98,9 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	for name, at := range freed {
 		if node, err := g.nodes.Get(name); err == nil { // else, the node was deleted
 			if space := g.spaceOn(node); space != nil {
-				space.TriedBefore = at.Add(settled(now.Sub(at)))
+				if space.TriedBefore = at.Add(lookInterval); now.Sub(at) >= settled {
+					space.TriedBefore = at.Add(settled)
+				}
 				spaces[name] = space
 			}
 		}
@@ -125,27 +116,13 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 		switch age := now.Sub(at); {
 		case spaces[name] != nil && spaces[name].Pending:
 			next = nodegroups.Earliest(next, now.Add(2*lookInterval)) // the pods may have been tried by then
-		case age < firstSettle:
-			next = nodegroups.Earliest(next, at.Add(firstSettle))
-		case age < lastSettle:
-			next = nodegroups.Earliest(next, at.Add(lastSettle))
+		case age < settled:
+			next = nodegroups.Earliest(next, at.Add(settled))
 		default:
 			delete(g.freedNodes.since, name)
 		}
 	}
 	return next
-}
-
-// settled returns a delay after an event of this age. Pods whose last cycle failed before the delay ended are tried
-// again.
-func settled(age time.Duration) time.Duration {
-	switch {
-	case age >= lastSettle:
-		return lastSettle
-	case age >= firstSettle:
-		return firstSettle
-	}
-	return lookInterval
 }
 
 // burstSpaces returns the Spaces of all burst nodes that the scheduler uses.

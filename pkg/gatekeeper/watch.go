@@ -21,17 +21,10 @@ func (g *Gatekeeper) watch() error {
 	core := g.config.Informers.Core().V1()
 	return errors.Join(
 		g.follow("nodes", core.Nodes().Informer(), cache.ResourceEventHandlerFuncs{
-			AddFunc: func(obj any) {
-				g.Freed(obj.(*v1.Node).Name)
-				poke(g.changed)
-			},
+			AddFunc:    func(any) { poke(g.changed) },
 			DeleteFunc: func(any) { poke(g.changed) },
 			UpdateFunc: func(oldObj, newObj any) {
-				before, node := oldObj.(*v1.Node), newObj.(*v1.Node)
-				if maySuitMore(before, node) {
-					g.Freed(node.Name)
-				}
-				if nodegroups.Changed(before, node) {
+				if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
 					poke(g.changed)
 				}
 			},
@@ -47,7 +40,7 @@ func (g *Gatekeeper) watch() error {
 					g.usage.Gone(pod.UID)
 					g.deleted(pod)
 					g.free(pod)
-					g.Freed(placeOf(pod))
+					g.Freed(PlaceOf(pod))
 					g.providers.Deleted(pod)
 				}
 			},
@@ -92,7 +85,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 		g.free(pod)
 	}
 	if freesCapacity(before, pod) {
-		g.Freed(placeOf(before))
+		g.Freed(PlaceOf(before))
 	}
 	if !mayWait(pod) {
 		g.deleted(pod) // or bound

@@ -17,25 +17,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/compat/gating"
 	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/seed"
 )
 
 // lastLook is longer than the gatekeeper looks at a node on which capacity became free.
-const lastLook = 6 * time.Second
+const lastLook = 2 * time.Second
 
 // running is a scheduler that runs against a fake API server, with a user pool that can grow: the gate is closed.
 type running struct {
 	*harness
 	failures atomic.Int64 // of scheduling cycles
 	denials  atomic.Int64 // of bindings to the node "denied"
+}
+
+// slowQueue takes three times lastLook to look for pods that the end of the pod "slow" may help. Meanwhile, the scheduler's cache learns
+// of no other pod.
+type slowQueue struct{ queue.SchedulingQueue }
+
+func (q slowQueue) MoveAllToActiveOrBackoffQueue(logger klog.Logger, event fwk.ClusterEvent, oldObj, newObj any, check queue.PreEnqueueCheck) {
+	if pod, ok := oldObj.(*v1.Pod); ok && pod.Name == "slow" && newObj == nil {
+		time.Sleep(3 * lastLook)
+	}
+	q.SchedulingQueue.MoveAllToActiveOrBackoffQueue(logger, event, oldObj, newObj, check)
 }
 
 func newRunning(t *testing.T, objects ...runtime.Object) *running {
@@ -76,6 +90,9 @@ nodeGroups:
 		}
 		return false, nil, nil
 	})
+	gated := h.sched.SchedulingQueue.(gating.Queue)
+	gated.SchedulingQueue = slowQueue{gated.SchedulingQueue}
+	h.sched.SchedulingQueue = gated
 	failed := h.sched.FailureHandler
 	h.sched.FailureHandler = func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		r.failures.Add(1)
@@ -222,6 +239,16 @@ func TestPodsEndBesideHeld(t *testing.T) {
 	if n > 12 {
 		t.Errorf("a node that suits 200 held pods and has capacity for 4 came: %d cycles of held pods failed, want at most 12", n)
 	}
+}
+
+// TestSlowCache: a held pod is tried when the scheduler's cache has the end of another pod, however late that is.
+func TestSlowCache(t *testing.T) {
+	r := newRunning(t, userNode("full").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}).Obj(), fills("slow", "full", "0"), fills("ends", "full", "1"))
+	r.create(pod("held").Label("held", "yes").Priority(100).Obj())
+	r.held(1)
+	r.remove("slow")
+	r.remove("ends")
+	must.Eventually(r, "the held pod is bound", func() bool { return r.of("") == 1 })
 }
 
 // TestHeldPodsAreGated: a held pod is gated if only plugins that are nodeLocal rejected it, so that the queue skips it at

@@ -120,7 +120,7 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
 	}
-	key, local := s.filterKey() // no pod has an empty key
+	key, local := s.key() // no pod has an empty key
 	if s.known = f.byFilterKey[key]; s.known == nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	if s == nil || !s.pl.strict || c.fromCache || c.leftOut != nil || c.worst != anyRank { // at another place, nodes were rejected only because of their rank
 		return
 	}
-	key, _ := s.filterKey()
+	key, _ := s.key()
 	if key == "" {
 		return
 	}

@@ -130,7 +130,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.wait, pl.isRepelled(state))
 	}
 	if c.search != nil && pl.byLoop && c.leftOut == nil { // the loop takes pods of a kind for equal
-		if _, local := c.search.filterKey(); local {
+		if _, local := c.search.key(); local {
 			pl.gatekeeper.Held().Local(pod.UID)
 		}
 	}

@@ -80,6 +80,7 @@ type PoolPriority struct {
 	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
 	byLoop     bool // requeueByLoop wraps the scheduler's handler of failed cycles
+	gates      bool // gatingPlugin may gate pods
 	retries    retries
 	roomTries  retries // how many times each pod has tried to make room and got no node
 	warned     retries // the owners for which warnOfOrder has written an event
@@ -260,9 +261,8 @@ func (f *Factory) Wrap(ctx context.Context, sched *scheduler.Scheduler, configs 
 		fit, _ := argsOf(&configs[i], names.NodeResourcesFit).(*schedconfig.NodeResourcesFitArgs)
 		if f.plugin.byLoop = f.plugin.holds && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
-			if find(profile.ListPlugins().PreEnqueue, Name) >= 0 {
-				sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin}
-			}
+			f.plugin.gates = find(profile.ListPlugins().PreEnqueue, Name) >= 0
+			sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin, Cached: f.plugin.cached}
 		}
 		if f.plugin.returns && f.evictor != nil {
 			f.startReturn(ctx, sched, &configs[i])

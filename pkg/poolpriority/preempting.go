@@ -227,7 +227,7 @@ func harmOf(victims *extenderv1.Victims) harm {
 	return h
 }
 
-// awaitVictims requeues a pod that has preempted other pods on the node. It waits until a pod of lower priority is gone
+// awaitVictims requeues a pod that has preempted other pods on the node, once a pod of lower priority is gone
 // from the node, and stops if the preempting pod is no longer nominated to the node. kube-scheduler relies on the
 // deletion event of a victim, but the event is lost if it arrives during the preempting pod's cycle. Also, two pods may
 // choose the same victim, and preemption sends no event for a victim that is already deleted
@@ -244,12 +244,14 @@ func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.N
 	var look func(after time.Duration)
 	look = func(after time.Duration) {
 		time.AfterFunc(after, func() {
-			switch {
-			case !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }):
-			case slices.ContainsFunc(victims, pl.isGone):
+			if !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }) {
+				return
+			}
+			if slices.ContainsFunc(victims, pl.isGone) { // others may have to go, too
 				logger.V(2).Info("Retrying the pod: a pod of lower priority has left the node on which this pod preempted others", "pod", klog.KObj(pod), "node", name)
 				pl.activate(logger, pod)
-			case after < lastRetry:
+			}
+			if after < lastRetry {
 				look(2 * after)
 			}
 		})

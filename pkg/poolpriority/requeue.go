@@ -20,6 +20,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -106,11 +107,8 @@ func (pl *PoolPriority) letsIn(pod *v1.Pod, open []bool, node *v1.Node) bool {
 // queue would look for hints for each of these pods at each binding of any pod, which takes 26 ms for 10,000 pods.
 // PreEnqueue ends the gating when the gatekeeper, or the queue's flush after 5 min, requeues the pod (1.35.4's flush
 // skips gated pods, 1.35.8's does not).
-//
-// requeueByLoop also notes the node of a pod that could not be bound, because no informer delivers this event.
 func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler.FailureHandlerFn {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
-		pl.gatekeeper.Freed(info.Pod.Spec.NodeName)
 		var fit *framework.FitError
 		byLoop := errors.As(status.AsError(), &fit) && nodeLocal.IsSuperset(fit.Diagnosis.UnschedulablePlugins) && len(fit.Diagnosis.PendingPlugins) == 0 &&
 			(nominating == nil || nominating.NominatedNodeName == "")
@@ -121,9 +119,21 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 	}
 }
 
+// mayFreeNode are the changes of a node after which it may have capacity for held pods.
+const mayFreeNode = fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint | fwk.UpdateNodeCondition
+
+// cached tells the gatekeeper of nodes that may have capacity for held pods, now that the scheduler's cache has the event.
+func (pl *PoolPriority) cached(event fwk.ClusterEvent, oldObj, newObj any) {
+	if node, ok := newObj.(*v1.Node); ok && event.ActionType&mayFreeNode != 0 {
+		pl.gatekeeper.Freed(node.Name)
+	} else if pod, ok := oldObj.(*v1.Pod); ok && event.ActionType&(fwk.Delete|fwk.UpdatePodScaleDown) != 0 {
+		pl.gatekeeper.Freed(gatekeeper.PlaceOf(pod))
+	}
+}
+
 // gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if the gatekeeper requeues the pod.
 func (pl *PoolPriority) gatingPlugin(info *framework.QueuedPodInfo) string {
-	if entry, _ := pl.gatekeeper.Held().Lookup(info.Pod.UID); entry.ByLoop {
+	if entry, _ := pl.gatekeeper.Held().Lookup(info.Pod.UID); entry.ByLoop && pl.gates {
 		return Name
 	}
 	return ""

@@ -30,6 +30,7 @@ type search struct {
 	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
 	burstOnly   bool                               // only burst nodes can be feasible
 	known       *cachedDiagnosis                   // nil if the cache does not have the pod's key
+	key         func() (key string, local bool)    // filterKey, computed once
 	version     int64                              // grows when any node, pod on a node or namespace changes
 }
 
@@ -37,6 +38,7 @@ type search struct {
 // their result. The plugin's data in the state (type cycle) decides which nodes its own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, c *cycle, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: c.nodes, request: pl.requestsOf(pod), version: pl.index.changes + c.namespaces}
+	s.key = sync.OnceValues(s.filterKey)
 	s.order, _ = pl.pools.OrderOf(pod.Annotations)
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames

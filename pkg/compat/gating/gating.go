@@ -3,6 +3,8 @@
 package gating
 
 import (
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
@@ -13,4 +15,12 @@ import (
 type Queue struct {
 	queue.SchedulingQueue
 	Plugin func(*framework.QueuedPodInfo) string
+	// Cached is called with the objects of each event that may move pods, once the scheduler's cache has the event.
+	Cached func(event fwk.ClusterEvent, oldObj, newObj any)
+}
+
+// MoveAllToActiveOrBackoffQueue calls Cached, and moves pods.
+func (q Queue) MoveAllToActiveOrBackoffQueue(logger klog.Logger, event fwk.ClusterEvent, oldObj, newObj any, check queue.PreEnqueueCheck) {
+	q.Cached(event, oldObj, newObj)
+	q.SchedulingQueue.MoveAllToActiveOrBackoffQueue(logger, event, oldObj, newObj, check)
 }
