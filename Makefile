@@ -90,7 +90,7 @@ helm:
 
 # How many code lines there may be: what is there, plus what an issue grants. Any other addition takes as many out.
 MAX_LINES_SHIPPED = 23155
-MAX_LINES_OTHER = 48828
+MAX_LINES_OTHER = 48860
 
 .PHONY: lines
 lines: #- Print the code lines of what ships, and of all other Go

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,12 +19,19 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// A cycle that began before a node had capacity may fail after that. The gatekeeper therefore tries held pods again after
-// settled. Between two looks, it pauses for at least lookInterval.
-const (
-	lookInterval = 100 * time.Millisecond
-	settled      = time.Second
-)
+// lookInterval is the shortest time between two looks at the freed nodes.
+const lookInterval = 100 * time.Millisecond
+
+// A cycle that began before a node had capacity may fail after that. The gatekeeper therefore looks at the node again: at
+// these ages, it tries pods whose last cycle failed at a lower age. At first, the pods whose last cycle failed before the
+// first of them are tried.
+var settles = []time.Duration{lookInterval, time.Second, 5 * time.Second}
+
+// settled returns how many of settles count at the age.
+func settled(age time.Duration) int {
+	n, _ := slices.BinarySearch(settles, age+1)
+	return max(n, 1)
+}
 
 // freedNodes are nodes that may have free capacity for held pods.
 type freedNodes struct {
@@ -32,8 +40,9 @@ type freedNodes struct {
 	changed chan struct{}        // gets a value when since changes
 }
 
-// Freed records that the node may have capacity for held pods, because a pod ended or the node changed. The name may be
-// empty. Informers tell the scheduler's cache and the gatekeeper of the end of a pod in any order, so both call Freed.
+// Freed records that the node may have capacity for held pods, because a pod ended, was not bound or is no longer nominated, or
+// because the node changed. The name may be empty. The plugin calls Freed when the scheduler has the event, and the gatekeeper
+// when it has counted that a pod ended. Informers deliver an event to the two in any order.
 func (g *Gatekeeper) Freed(node string) {
 	if node == "" {
 		return
@@ -45,18 +54,18 @@ func (g *Gatekeeper) Freed(node string) {
 	poke(g.freedNodes.changed)
 }
 
-// PlaceOf returns the node on which the scheduler counts the pod's requests.
-func PlaceOf(pod *v1.Pod) string {
+// placeOf returns the node on which the scheduler counts the pod's requests.
+func placeOf(pod *v1.Pod) string {
 	return cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName)
 }
 
 // freesCapacity reports whether the pod's change may free capacity on the pod's node, or on the node to which the pod
 // was nominated.
 func freesCapacity(before, pod *v1.Pod) bool {
-	if PlaceOf(before) == "" {
+	if placeOf(before) == "" {
 		return false
 	}
-	if before.UID != pod.UID || PlaceOf(before) != PlaceOf(pod) || isEnded(pod) && !isEnded(before) {
+	if before.UID != pod.UID || placeOf(before) != placeOf(pod) || isEnded(pod) && !isEnded(before) {
 		return true
 	}
 	options := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: compat.PodLevelResize}
@@ -80,7 +89,7 @@ func (g *Gatekeeper) fillSpaces(ctx context.Context) {
 		due := rested
 		if !now.Before(rested) {
 			due = g.look(klog.FromContext(ctx), now)
-			rested = now.Add(min(max(lookInterval, restFactor*clock.Now().Sub(now)), settled))
+			rested = now.Add(min(max(lookInterval, restFactor*clock.Now().Sub(now)), time.Second))
 		}
 		timer.Stop()
 		if !due.IsZero() {
@@ -98,9 +107,7 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	for name, at := range freed {
 		if node, err := g.nodes.Get(name); err == nil { // else, the node was deleted
 			if space := g.spaceOn(node); space != nil {
-				if space.TriedBefore = at.Add(lookInterval); now.Sub(at) >= settled {
-					space.TriedBefore = at.Add(settled)
-				}
+				space.TriedBefore = at.Add(settles[settled(now.Sub(at))-1])
 				spaces[name] = space
 			}
 		}
@@ -113,11 +120,11 @@ func (g *Gatekeeper) look(logger klog.Logger, now time.Time) time.Time {
 	defer g.freedNodes.mu.Unlock()
 	var next time.Time
 	for name, at := range g.freedNodes.since {
-		switch age := now.Sub(at); {
+		switch n := settled(now.Sub(at)); {
 		case spaces[name] != nil && spaces[name].Pending:
 			next = nodegroups.Earliest(next, now.Add(2*lookInterval)) // the pods may have been tried by then
-		case age < settled:
-			next = nodegroups.Earliest(next, at.Add(settled))
+		case n < len(settles):
+			next = nodegroups.Earliest(next, at.Add(settles[n]))
 		default:
 			delete(g.freedNodes.since, name)
 		}

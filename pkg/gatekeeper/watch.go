@@ -40,7 +40,7 @@ func (g *Gatekeeper) watch() error {
 					g.usage.Gone(pod.UID)
 					g.deleted(pod)
 					g.free(pod)
-					g.Freed(PlaceOf(pod))
+					g.Freed(placeOf(pod))
 					g.providers.Deleted(pod)
 				}
 			},
@@ -85,7 +85,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 		g.free(pod)
 	}
 	if freesCapacity(before, pod) {
-		g.Freed(PlaceOf(before))
+		g.Freed(placeOf(before))
 	}
 	if !mayWait(pod) {
 		g.deleted(pod) // or bound

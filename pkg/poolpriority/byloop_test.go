@@ -32,7 +32,7 @@ import (
 )
 
 // lastLook is longer than the gatekeeper looks at a node on which capacity became free.
-const lastLook = 2 * time.Second
+const lastLook = 6 * time.Second
 
 // running is a scheduler that runs against a fake API server, with a user pool that can grow: the gate is closed.
 type running struct {
@@ -41,13 +41,13 @@ type running struct {
 	denials  atomic.Int64 // of bindings to the node "denied"
 }
 
-// slowQueue takes three times lastLook to look for pods that the end of the pod "slow" may help. Meanwhile, the scheduler's cache learns
+// slowQueue takes longer than lastLook to look for pods that the end of the pod "slow" may help. Meanwhile, the scheduler's cache learns
 // of no other pod.
 type slowQueue struct{ queue.SchedulingQueue }
 
 func (q slowQueue) MoveAllToActiveOrBackoffQueue(logger klog.Logger, event fwk.ClusterEvent, oldObj, newObj any, check queue.PreEnqueueCheck) {
 	if pod, ok := oldObj.(*v1.Pod); ok && pod.Name == "slow" && newObj == nil {
-		time.Sleep(3 * lastLook)
+		time.Sleep(lastLook + time.Second)
 	}
 	q.SchedulingQueue.MoveAllToActiveOrBackoffQueue(logger, event, oldObj, newObj, check)
 }

@@ -307,7 +307,7 @@ func BenchmarkManyKinds(b *testing.B) {
 func BenchmarkBoundPodUpdate(b *testing.B) {
 	crowd := func(profile string, plugins ...string) *harness {
 		h := newHarness(b, aks(b))
-		h.sched.SchedulingQueue = gating.Queue{SchedulingQueue: h.sched.SchedulingQueue, Plugin: h.plugin.gatingPlugin, Cached: h.plugin.cached}
+		h.sched.SchedulingQueue = gating.Queue{SchedulingQueue: h.sched.SchedulingQueue, Plugin: h.plugin.gatingPlugin, Freed: h.plugin.gatekeeper.Freed}
 		for i := range 10000 {
 			p := pod(fmt.Sprint("held-", i)).SchedulerName(profile).Obj()
 			info := h.pop(p)

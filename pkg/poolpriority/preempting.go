@@ -27,7 +27,7 @@ import (
 
 const (
 	// firstRetry is the delay of the first check on a pod that has preempted other pods. The delay doubles after each
-	// check, up to lastRetry. After five minutes, the scheduling queue itself retries the pod.
+	// check, until it is lastRetry or more. After five minutes, the scheduling queue itself retries the pod.
 	firstRetry = time.Second
 	lastRetry  = 2 * time.Minute
 
@@ -227,8 +227,8 @@ func harmOf(victims *extenderv1.Victims) harm {
 	return h
 }
 
-// awaitVictims requeues a pod that has preempted other pods on the node, once a pod of lower priority is gone
-// from the node, and stops if the preempting pod is no longer nominated to the node. kube-scheduler relies on the
+// awaitVictims requeues a pod that has preempted other pods on the node, each time that pods of lower priority are gone from
+// the node, and stops if the preempting pod is no longer nominated to the node. kube-scheduler relies on the
 // deletion event of a victim, but the event is lost if it arrives during the preempting pod's cycle. Also, two pods may
 // choose the same victim, and preemption sends no event for a victim that is already deleted
 // (kubernetes/kubernetes#141694, open as of 1.35). Without awaitVictims, the preempting pod would wait for five minutes
@@ -244,14 +244,13 @@ func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.N
 	var look func(after time.Duration)
 	look = func(after time.Duration) {
 		time.AfterFunc(after, func() {
-			if !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }) {
-				return
-			}
-			if slices.ContainsFunc(victims, pl.isGone) { // others may have to go, too
+			nominated := slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID })
+			before := len(victims)
+			if victims = slices.DeleteFunc(victims, pl.isGone); nominated && len(victims) < before {
 				logger.V(2).Info("Retrying the pod: a pod of lower priority has left the node on which this pod preempted others", "pod", klog.KObj(pod), "node", name)
 				pl.activate(logger, pod)
 			}
-			if after < lastRetry {
+			if nominated && after < lastRetry {
 				look(2 * after)
 			}
 		})

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
@@ -80,30 +80,32 @@ func half(name string) *v1.Pod {
 // in its cycle, does not wait for the queue's flush beside its free place.
 func TestVictimGoneAlready(t *testing.T) {
 	h := newHarness(t, aks(t))
-	h.preemptsOne(t)
+	other := st.MakePod().Name("other").UID("other").Namespace("default").Obj()
+	pods := h.shared.Core().V1().Pods().Informer().GetIndexer()
+	must.NoError(t, pods.Add(other))
+	h.preemptsOne(t, other)
 	h.remove("low")
-	next := make(chan *framework.QueuedPodInfo)
-	go func() {
+	time.AfterFunc(time.Minute, h.sched.SchedulingQueue.Close) // the queue's flush is after 5 minutes
+	for range 2 {                                              // another may have to go, too
 		info, _ := compat.NextPod(h.logger, h.sched)
-		next <- info
-	}()
-	select {
-	case info := <-next:
-		if info.Pod.Name != "high" {
-			t.Errorf("%s is tried, want high", info.Pod.Name)
+		if info == nil || info.Pod.Name != "high" {
+			t.Fatalf("%v is tried, want the pod high within a minute", info)
 		}
-	case <-time.After(time.Minute): // the queue's flush is after 5 minutes
-		t.Error("the pod still waits")
-		h.sched.SchedulingQueue.Close()
+		info.UnschedulablePlugins = sets.New(names.NodeResourcesFit)
+		must.NoError(t, compat.AddUnschedulable(h.logger, h.sched, info))
+		h.sched.SchedulingQueue.Done(info.Pod.UID)
+		must.NoError(t, pods.Delete(other))
 	}
 }
 
 // preemptsOne lets the pod high preempt the pod low on the only VM. The listers, and the API, do not have the pod low.
-func (h *harness) preemptsOne(t *testing.T) {
+func (h *harness) preemptsOne(t *testing.T, beside ...*v1.Pod) {
 	t.Helper()
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
 	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
-	h.place(pod("low").Priority(0).Obj(), "user-1")
+	for _, p := range append(beside, pod("low").Priority(0).Obj()) {
+		h.place(p, "user-1")
+	}
 	high := pod("high").Priority(10).Obj()
 	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
 	compat.Enqueue(h.ctx, h.sched, high)

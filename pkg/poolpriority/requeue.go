@@ -20,7 +20,6 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -119,19 +118,8 @@ func (pl *PoolPriority) requeueByLoop(next scheduler.FailureHandlerFn) scheduler
 	}
 }
 
-// mayFreeNode are the changes of a node after which it may have capacity for held pods.
-const mayFreeNode = fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint | fwk.UpdateNodeCondition
-
-// cached tells the gatekeeper of nodes that may have capacity for held pods, now that the scheduler's cache has the event.
-func (pl *PoolPriority) cached(event fwk.ClusterEvent, oldObj, newObj any) {
-	if node, ok := newObj.(*v1.Node); ok && event.ActionType&mayFreeNode != 0 {
-		pl.gatekeeper.Freed(node.Name)
-	} else if pod, ok := oldObj.(*v1.Pod); ok && event.ActionType&(fwk.Delete|fwk.UpdatePodScaleDown) != 0 {
-		pl.gatekeeper.Freed(gatekeeper.PlaceOf(pod))
-	}
-}
-
-// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if the gatekeeper requeues the pod.
+// gatingPlugin returns the name of the plugin that gates the pod, or "": this plugin, if the gatekeeper requeues the pod and the
+// profile has the plugin at PreEnqueue, which ends the gating.
 func (pl *PoolPriority) gatingPlugin(info *framework.QueuedPodInfo) string {
 	if entry, _ := pl.gatekeeper.Held().Lookup(info.Pod.UID); entry.ByLoop && pl.gates {
 		return Name
