@@ -215,7 +215,7 @@ func (e *explainer) waitsFor(reason string) string {
 	}
 	e.Changed, e.CannotBurst = e.isChanged(), e.never()
 	e.addChanges()
-	open := e.first(verdictOpen)
+	open := cmp.Or(e.named(verdictOpen)...)
 	switch {
 	case e.CannotBurst != "":
 		e.addHints()
@@ -233,12 +233,14 @@ func (e *explainer) waitsFor(reason string) string {
 		{gate.ReasonCreateRate.Code, " for the rate of creates of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
 		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and the scheduler tests it now with other pods."},
+		{gate.ReasonOverridden.Code, ": the ConfigMap " + gate.OverrideConfigMap + " keeps the gate of %s closed."},
+		{gate.ReasonBindingsDenied.Code, ": an admission rule denied bindings to %s."},
 	} {
 		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
 			return fmt.Sprintf(closed.text, e.Pools[i].Name)
 		}
 	}
-	if holder := e.first(verdictHolds); holder != "" {
+	if holder := cmp.Or(e.named(verdictHolds)...); holder != "" {
 		return " for pool " + holder + "."
 	}
 	return "."

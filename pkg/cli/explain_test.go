@@ -16,6 +16,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/denial"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
@@ -217,6 +218,10 @@ func TestExplainPod(t *testing.T) {
 		{"tolerates-gate", growing(t, installedAs("blue")), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("blue"))), nil},
 		{"tolerates-gate-of-others", growing(t, installedAs("blue")), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("green"))), nil},
 		{"rollout", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("RolloutTerminating"))), nil},
+		{"overridden", overridden(t),
+			pod(held, 4*time.Minute, reported(3*time.Minute, said("OverriddenClosed"))), nil},
+		{"denied", changed(full(t), func(v *published.View) { v.Capacity.Pools[2].Denied = &denial.Denied{Message: "no", Until: date.Add(4 * time.Minute)} }),
+			pod(held, 4*time.Minute, reported(3*time.Minute, said("BindingsDenied"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, reported(time.Second, said("SnapshotStale"))), nil},
 		{"victims", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("VictimsTerminating"))), nil},
 		{"makes-room", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("MakesRoom"))), nil},

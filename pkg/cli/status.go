@@ -118,7 +118,7 @@ func (p *publishedState) closedFor(i int, now time.Time) []string {
 		}
 		notes = append(notes, fmt.Sprintf("pool %s refused pods %s: %s: %s, %s", name, pods, c.Code, c.Message, then))
 	}
-	if used := p.view.Usage; used != nil && p.pools.IsBurst(i) && used[i].Pods > p.view.Burst[i].Pods {
+	if used := p.view.Usage; used != nil && p.view.Burst != nil && p.pools.IsBurst(i) && used[i].Pods > p.view.Burst[i].Pods {
 		notes = append(notes, fmt.Sprintf("%d pods of other schedulers are on the nodes of pool %s: they passed no gate, and its budget does not count them", used[i].Pods-p.view.Burst[i].Pods, name))
 	}
 	if p.view.Shares == nil {
@@ -156,7 +156,9 @@ func (p *publishedState) addRegular(item *PoolStatus, i int) {
 	}
 	for k := range from.Groups {
 		g := &from.Groups[k]
-		if g.State == from.State {
+		if g.State == from.State && g.State == nodegroups.Growing { // the pool grows as long as one of its groups
+			item.Until = nodegroups.Latest(item.Until, g.Until)
+		} else if g.State == from.State {
 			item.Until = nodegroups.Earliest(item.Until, g.Until)
 		}
 		item.Groups = append(item.Groups, GroupStatus{
@@ -206,7 +208,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 	default:
 		item.State = stateClosed
 		for k := range decision.Regular {
-			if decision.Regular[k].Holds() {
+			if decision.Regular[k].Holds() && gate.Lookup(verdict.Reason.Code).OfEarlierPool() {
 				item.HeldBy = append(item.HeldBy, PoolState{Pool: p.pools.At(k).Name, State: string(v.Capacity.Pools[k].State)})
 			}
 		}

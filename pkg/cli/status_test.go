@@ -66,13 +66,18 @@ func throttled(t *testing.T) *world {
 	return w.evaluate(0)
 }
 
+// overridden is a world in which an operator has closed the gate.
+func overridden(t *testing.T) *world {
+	return changed(growing(t), func(v *published.View) { v.Override = gate.Override{Gate: gate.OverrideClosed, Until: date.Add(2 * time.Hour)} })
+}
+
 func observe(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }
 
 // worlds are the clusters that the tests show, by name.
 var worlds = map[string]func(t *testing.T) *world{
 	"growing": func(t *testing.T) *world { return growing(t) },
 	"full":    func(t *testing.T) *world { return full(t) },
-	"dead":    dead, "refusing": refusing, "throttled": throttled,
+	"dead":    dead, "refusing": refusing, "throttled": throttled, "overridden": overridden,
 	"observe": func(t *testing.T) *world { return growing(t, observe) },
 	"spent": func(t *testing.T) *world {
 		w := full(t)

@@ -139,7 +139,7 @@ func age(t, now time.Time) string {
 	if t.IsZero() {
 		return none
 	}
-	return duration.HumanDuration(now.Sub(t))
+	return duration.HumanDuration(max(0, now.Sub(t))) // the leader's clock may be ahead
 }
 
 // until formats the time until t.

@@ -42,6 +42,11 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	if inGang(*e.pod) || e.workload != nil && slices.ContainsFunc(e.workload.pods, inGang) { // only the scheduler knows the gangs
 		request.Gang = "of the pod"
 	}
+	isDenial := func(r nodegroups.Reason) bool { return r.Code == gate.ReasonBindingsDenied.Code }
+	request.LeftOut = make([]bool, p.pools.Len())
+	for i := range request.LeftOut { // only the scheduler knows of which pods the bindings were denied
+		request.LeftOut[i] = p.view.Capacity.Pools[i].Denied != nil && slices.ContainsFunc(e.Said, isDenial)
+	}
 	e.request = request
 	decision := p.view.Decide(request, p.pools, e.now)
 	e.takeSaid(&decision)
@@ -104,7 +109,7 @@ func (e *explainer) mayOverflow(i int) bool {
 func (e *explainer) isChanged() bool {
 	before, after := map[string]bool{}, map[string]bool{}
 	for _, reason := range e.Said {
-		if gate.Lookup(reason.Code).Kind.Closes() {
+		if gate.Lookup(reason.Code).Kind.Closes() && reason.Code != gate.ReasonBindingsDenied.Code { // which a regular pool may have, too
 			before[reason.Code] = true
 		}
 	}
@@ -120,6 +125,7 @@ func (e *explainer) isChanged() bool {
 		}
 		after[v.Reason.Code] = true
 	}
+	delete(after, gate.ReasonBindingsDenied.Code)
 	return len(after) > 0 && !maps.Equal(before, after)
 }
 
@@ -154,11 +160,6 @@ func (e *Explanation) named(verdict string) []string {
 		}
 	}
 	return names
-}
-
-// first returns the name of the first pool with the given verdict, or "" if no pool has that verdict.
-func (e *Explanation) first(verdict string) string {
-	return cmp.Or(e.named(verdict)...)
 }
 
 // budget formats the used part of the budgets of the burst pool with index i and of the namespace there.
@@ -317,7 +318,7 @@ func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	if v.Until.IsZero() {
 		return nil
 	}
-	by := "holdLimit"
+	by := map[bool]string{true: "holdLimit"}[gate.Lookup(v.Reason.Code).OfEarlierPool()]
 	if limit := e.published.pools.At(i).Burst.WaitLimit.Duration; limit > 0 && e.request.UnschedulableSince.Add(limit).Equal(v.Until) {
 		by = "waitLimit"
 	}

@@ -217,7 +217,7 @@ func (e *explainer) ofWorkload() string {
 func (e *explainer) addNewPod() {
 	e.ask(e.pod)
 	e.CannotBurst = e.never()
-	open, holder := e.first(verdictOpen), e.first(verdictHolds)
+	open, holder := cmp.Or(e.named(verdictOpen)...), cmp.Or(e.named(verdictHolds)...)
 	switch {
 	case e.CannotBurst != "":
 		e.fact("A new pod", "cannot burst: %s", e.CannotBurst)

@@ -158,6 +158,12 @@ func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{published.ViewKey: string(data)}}
 }
 
+// changed returns the world, whose published state is changed.
+func changed(w *world, change func(*published.View)) *world {
+	w.change = change
+	return w
+}
+
 // usage sets the published usage of the regular pools.
 func usage(user, system published.Usage) func(*published.View) {
 	return func(v *published.View) { v.Usage = []published.Usage{user, system, {}} }

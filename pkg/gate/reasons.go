@@ -72,7 +72,7 @@ var (
 	ReasonBudgetSpent      = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (limits or perNamespace) has no room for the pod", "")
 	ReasonCreateRate       = define(Waiting, "CreateRate", "node(s) in a burst pool that has got as many pods as its rate (creates) allows for now", "")
 	ReasonBindingsDenied   = define(Waiting, "BindingsDenied", "node(s) in a pool to which an admission rule denied the binding of the pod, or of pods like it", "")
-	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
+	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which is closed by the ConfigMap pool-priority-override", "")
 
 	ReasonOptedOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
 		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)

@@ -40,7 +40,7 @@ func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []publ
 	for i, load := range p.config.Usage.Sums(byPool) {
 		var offered aci.Use
 		for _, node := range byPool[i] {
-			if nodegroups.IsReady(node) && !node.Spec.Unschedulable {
+			if nodegroups.IsReady(node) && !node.Spec.Unschedulable && !nodegroups.IsStarting(node) && !nodegroups.IsLeaving(node) {
 				available[i]++
 			}
 			offered = offered.Plus(aci.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
