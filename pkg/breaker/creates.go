@@ -30,15 +30,14 @@ func (c Creates) Last(n int, namespace string) time.Time {
 	return time.Time{}
 }
 
-// Creates returns the last creates, as a new list, and those of placed that it lacks, the namespaces of pods by UID, as
-// created now.
+// Creates returns the last creates, as a new list, and, as created now, those of placed that the Breaker has not seen. placed
+// has the namespaces of pods by UID.
 func (b *Breaker) Creates(placed map[types.UID]string, now time.Time) Creates {
-	for i := range b.creates {
-		delete(placed, b.creates[i].UID)
-	}
 	c := slices.Clone(b.creates)
 	for uid, namespace := range placed {
-		c = append(c, Create{uid, namespace, now})
+		if _, seen := b.pods[uid]; !seen { // the list has only the last of those seen
+			c = append(c, Create{uid, namespace, now})
+		}
 	}
 	return c
 }

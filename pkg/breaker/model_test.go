@@ -169,7 +169,7 @@ func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
 	now, began := h.steps[k].at, h.steps[since].at
 	for _, uid := range h.uids(k) {
 		pod, first, gone := h.seen(uid, k)
-		if !gone {
+		if !gone && !pod.Foreign {
 			p.Used = p.Used.Plus(Size{1, pod.MilliCPU})
 		}
 		refused := false
@@ -231,7 +231,7 @@ func (h *history) peaks(k, since int) (peak, recent Size) {
 // running returns the sum of the pods that had started and were not gone at step k.
 func (h *history) running(k int) (sum Size) {
 	for _, uid := range h.uids(k) {
-		if p, _, gone := h.seen(uid, k); !gone && p.Started {
+		if p, _, gone := h.seen(uid, k); !gone && p.Started && !p.Foreign {
 			sum = sum.Plus(Size{1, p.MilliCPU})
 		}
 	}

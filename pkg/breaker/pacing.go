@@ -41,7 +41,8 @@ type Pacing struct {
 	// Recent is like Peak, but it is also reset when a pod starts after ten minutes in which no pod started. The
 	// provider's quota may have become smaller in these ten minutes.
 	Recent Size `json:"recent"`
-	// Used is the total size of all pods on the pool's nodes.
+	// Used is the total size of all pods on the pool's nodes, without those of other schedulers, which Peak and Recent leave
+	// out, too.
 	Used Size `json:"used"`
 	// TrustedUntil is the time until which Recent is trusted. It is zero if the Breaker has seen no pod start, if
 	// Status.Failed is above zero, or if the pool is not Open.
@@ -104,6 +105,9 @@ func (b *Breaker) Pacing(owner types.UID, placed map[types.UID]string, now time.
 // measure adds the pod's state to used, running, peak and recent. times is 1, or -1 to take it away: after a change, first
 // take away the old state, and then add the new one.
 func (b *Breaker) measure(p *Pod, times int) {
+	if p.Foreign { // as for the budget
+		return
+	}
 	size := Size{times, int64(times) * p.MilliCPU}
 	b.used = b.used.Plus(size)
 	if p.Started {

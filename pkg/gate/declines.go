@@ -80,7 +80,11 @@ func (k *Declines) Learn(key string, d *Decision) bool {
 			known := k.byKey[table]
 			if known == nil {
 				if len(k.byKey) >= maxKeys {
-					clear(k.byKey) // later decisions record the declines again
+					isDecline := func(table string, _ *Decline) bool { return !strings.HasPrefix(table, creditPrefix) }
+					maps.DeleteFunc(k.byKey, isDecline) // later decisions record them again, but credit only after a long wait
+				}
+				if len(k.byKey) >= maxKeys {
+					clear(k.byKey)
 					clear(k.trials)
 				}
 				known = &Decline{Groups: map[string]time.Time{}}

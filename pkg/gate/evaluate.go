@@ -206,7 +206,9 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 		return Verdict{Open: true, Reason: reasonAsked}
 	}
 	if e.req.Overflow && e.Pools.At(i).Burst.WhileGrowing == configv1.Overflow {
-		return e.overflow()
+		if v = e.overflow(); v.Open {
+			return v
+		}
 	}
 	limits := []struct {
 		reason nodegroups.Reason

@@ -2,7 +2,9 @@ package gate
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,13 +91,9 @@ func repelledBy(queue []Queued) func(pod *corev1.Pod) bool {
 			}
 		}
 	}
+	all := slices.Collect(maps.Values(selectors))
 	return func(pod *corev1.Pod) bool {
-		for _, selector := range selectors {
-			if selector.Matches(labels.Set(pod.Labels)) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(all, func(s labels.Selector) bool { return s.Matches(labels.Set(pod.Labels)) })
 	}
 }
 

@@ -37,7 +37,7 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	}
 	owner, known := metav1.GetControllerOfNoCopy(e.req.Pod), pacing.Owners[refusal.OwnerOf(e.req.Pod)]
 	starting, accepted := countAfter(known.Starting, e.now)
-	refused, forgotten := countAfter(known.Refused, e.now)
+	refused, _ := countAfter(known.Refused, e.now)
 	used := pacing.Used
 	if e.req.Burst != nil {
 		used = breaker.Size{Pods: e.req.Burst[i].Pods, MilliCPU: e.req.Burst[i].MilliCPU}
@@ -59,6 +59,7 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	case limit > 0:
 		v = Verdict{Reason: ReasonRateLimited.With("%d of %s %s are starting", starting, owner.Kind, owner.Name), Until: accepted}
 	default:
+		forgotten := known.Refused[len(known.Refused)-maxRefused] // they are sorted
 		v = Verdict{Until: forgotten, Reason: ReasonFailureLimit.With("within a day, %d pods of %s %s were refused or did not start in time; the gate stays closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
 			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU))}
 	}

@@ -84,6 +84,7 @@ func TestPaced(t *testing.T) {
 		{"two were refused", startsOf(0, 2, pacing{TrustedUntil: trusted, Used: size(8)}), nil, 1, "Open"},
 		{"two were refused, and one is starting", startsOf(1, 2, pacing{TrustedUntil: trusted, Used: size(8)}), nil, 0, "RateLimited"},
 		{"three were refused", startsOf(0, 3, pacing{TrustedUntil: trusted, Peak: size(8), Recent: size(8), Used: size(8)}), nil, 0, "FailureLimit"},
+		{"five were refused: two more must be forgotten", startsOf(0, 5, pacing{Peak: size(8), Used: size(8)}), nil, 0, "FailureLimit"},
 		{"three were refused, and one of those that ran has ended", startsOf(0, 3, pacing{Peak: size(8), Used: size(7)}), nil, 1, "Open"},
 		{"three were refused, and one that ended is being replaced", startsOf(1, 3, pacing{Peak: size(8), Used: size(6)}), nil, 0, "RateLimited"},
 		{"three were refused, and others have run more since", startsOf(0, 3, pacing{TrustedUntil: trusted, Peak: size(20), Recent: size(20), Used: size(8)}), nil, 0, "Open"},
@@ -114,7 +115,9 @@ func TestPaced(t *testing.T) {
 					t.Errorf("the next pool, for a pod whose turn comes: %+v", second)
 				}
 			case "FailureLimit":
-				if !v.Until.Equal(now.Add(time.Hour)) || !strings.Contains(v.Reason.Detail, "within a day, 3 pods of Job sums were refused or did not start in time; the gate stays closed until 2026-11-21T11:00:00Z, or until the pool has run more than 8 pods and 8 CPUs") || v.Passes() {
+				n := len(tc.pacing.Owners["/j"].Refused)
+				until := now.Add(time.Duration(n-2) * time.Hour)
+				if !v.Until.Equal(until) || !strings.Contains(v.Reason.Detail, fmt.Sprint("within a day, ", n, " pods of Job sums were refused or did not start in time; the gate stays closed until ", until.UTC().Format(time.RFC3339), ", or until the pool has run more than 8 pods and 8 CPUs")) || v.Passes() {
 					t.Errorf("%+v", v)
 				}
 				if !second.Open {

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -168,10 +169,7 @@ func labelsOf(pools []nodegroups.Pool) map[string]bool {
 	for i := range pools {
 		for k := range pools[i].Groups {
 			for _, template := range pools[i].Groups[k].NodeTemplates {
-				for key := range template.Labels {
-					keys[key] = true
-				}
-				for _, key := range template.Varied {
+				for _, key := range slices.AppendSeq(slices.Clone(template.Varied), maps.Keys(template.Labels)) {
 					keys[key] = true
 				}
 			}

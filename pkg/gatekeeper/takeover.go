@@ -16,7 +16,7 @@ const (
 	// pools. If UnknownGrace is longer than restoreLimit, UnknownGrace is the maximum. A restored pool also gets back
 	// the time at which it entered its state.
 	restoreLimit = 15 * time.Minute
-	// takeOverTimeout is how long a new leader tries to read the last leader's published state. takeOverRetry is the
+	// takeOverTimeout is how long a new leader, and a scheduler that starts, tries to read the last leader's published state. takeOverRetry is the
 	// time between two tries.
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
@@ -26,6 +26,10 @@ const (
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)
+	for last == nil && err != nil && ctx.Err() == nil && g.config.Clock.Since(now) < takeOverTimeout {
+		g.config.Clock.Sleep(takeOverRetry)
+		last, err = g.publisher.Load(ctx)
+	}
 	if err != nil {
 		logger.Error(err, "The published state cannot be read completely; the scheduler starts without the unreadable parts", "configMap", g.config.Args.StatusConfigMap)
 	}

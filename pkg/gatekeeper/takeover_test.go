@@ -107,6 +107,10 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
 	g.publisher = publishing.New(publishing.Config{Args: w.config.Args, Client: client.CoreV1()})
 	now := w.clock.Now()
+	if g.restore(t.Context()); w.clock.Since(now) < takeOverTimeout {
+		t.Errorf("a scheduler that starts tries to read it for %v", w.clock.Since(now))
+	}
+	now = w.clock.Now()
 	g.leading.Store(true)
 	for _, tc := range []struct {
 		after time.Duration

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -38,7 +37,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	if err := pl.settle(ctx, b); err != nil {
 		return fwk.AsStatus(err)
 	}
-	pl.prepare(ctx, b)
+	pl.prepare(b)
 	if err := pl.send(ctx, b); err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -54,13 +53,12 @@ type toBind struct {
 	placed placement // set by prepare
 }
 
-// prepare ends the counts of the pod's failures, says what has no effect for the pod, and keeps what is known of a held
-// pod until it is bound.
-func (pl *PoolPriority) prepare(ctx context.Context, b *toBind) {
+// prepare ends the counts of the pod's failures, warns of an unknown order, and keeps what is known of a held pod until it is
+// bound.
+func (pl *PoolPriority) prepare(b *toBind) {
 	pl.retries.Remove(b.pod.UID)
 	pl.roomTries.Remove(b.pod.UID)
 	b.placed = pl.placementOf(b.state, b.pod, b.node)
-	pl.mentionKind(klog.FromContext(ctx), b.pod)
 	pl.warnOfOrder(b.pod)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Held().Binding(b.pod.UID)
@@ -146,29 +144,6 @@ func (pl *PoolPriority) request(ctx context.Context, b *toBind) error {
 	}
 	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(b.pod), "node", klog.KRef("", b.node))
 	return pl.binder.Pods(b.pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
-}
-
-// unorderedKinds are Kubernetes' workload kinds whose controllers ignore deletion costs. All other kinds share one log
-// message, because the author of a pod can put any kind into ownerReferences.
-var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
-
-// mentionKind logs that deletion costs do not affect the scale-in of the pod's kind of workload. It logs this once for
-// each kind. Only the controllers of ReplicaSets and ReplicationControllers read the deletion cost.
-func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
-	kind := "Pod"
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		kind = owner.Kind
-	}
-	if !pl.deletionCost || kind == "ReplicaSet" || kind == "ReplicationController" {
-		return
-	}
-	known := kind
-	if !unorderedKinds.Has(kind) {
-		known = "other"
-	}
-	if _, said := pl.mentioned.LoadOrStore(known, true); !said {
-		logger.Info("The pools' order does not apply when this kind of workload is scaled in: only ReplicaSets use deletion costs", "kind", kind, "pod", klog.KObj(pod))
-	}
 }
 
 // warnOfOrder writes an event on a pod whose order is unknown. Only one pod of each owner gets the event, unless there

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
@@ -162,32 +161,4 @@ func TestOwnLimiters(t *testing.T) {
 		t.Error("the binding waits behind the patches:", status.AsError())
 	}
 	must.Eventually(h, "the state is published", func() bool { return last.Load() == http.MethodPatch })
-}
-
-// TestMentionKind: each kind of workload that deletion costs do nothing for is mentioned once.
-func TestMentionKind(t *testing.T) {
-	owned := func(kind string) *v1.Pod {
-		p := pod("p").Obj()
-		if kind != "" {
-			p.OwnerReferences = owner(kind, "o")
-		}
-		return p
-	}
-	var lines []string
-	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-	for _, tc := range []struct {
-		deletionCost bool
-		want         int
-	}{{true, 3}, {false, 0}} {
-		lines = nil
-		pl := &PoolPriority{deletionCost: tc.deletionCost}
-		for range 2 {
-			for _, kind := range []string{"ReplicaSet", "StatefulSet", "Job", ""} {
-				pl.mentionKind(logger, owned(kind))
-			}
-		}
-		if len(lines) != tc.want {
-			t.Errorf("with deletion costs: %t: %d lines, want %d: %v", tc.deletionCost, len(lines), tc.want, lines)
-		}
-	}
 }

@@ -72,7 +72,6 @@ type PoolPriority struct {
 	deletionCost  bool         // pods get a deletion cost when they are bound
 	gateTaintSeen atomic.Bool  // whether a burst node with the gate taint has been seen
 	untainted     sync.Map     // when each new burst node without the gate taint was first seen, by UID
-	mentioned     sync.Map     // kinds of workloads for which mentionKind has logged
 
 	index      *index
 	filters    sets.Set[string]       // the names of the Filter plugins; empty before EventsToRegister
@@ -262,7 +261,7 @@ func (f *Factory) Wrap(ctx context.Context, sched *scheduler.Scheduler, configs 
 		if f.plugin.byLoop = f.plugin.holds && known && fit != nil && len(fit.IgnoredResources)+len(fit.IgnoredResourceGroups) == 0; f.plugin.byLoop {
 			sched.FailureHandler = f.plugin.requeueByLoop(sched.FailureHandler)
 			f.plugin.gates = find(profile.ListPlugins().PreEnqueue, Name) >= 0
-			sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin, Cached: f.plugin.cached}
+			sched.SchedulingQueue = gating.Queue{SchedulingQueue: sched.SchedulingQueue, Plugin: f.plugin.gatingPlugin, Freed: f.plugin.gatekeeper.Freed}
 		}
 		if f.plugin.returns && f.evictor != nil {
 			f.startReturn(ctx, sched, &configs[i])

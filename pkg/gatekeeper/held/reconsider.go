@@ -95,10 +95,8 @@ func (h *Pods) Reserved(uid types.UID) { h.with(uid, func(entry *heldPod) { entr
 func (h *Pods) toSync(onlyNew bool) []types.UID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var uids []types.UID
-	if onlyNew {
-		uids = slices.AppendSeq(make([]types.UID, 0, len(h.added)), maps.Keys(h.added))
-	} else {
+	uids := slices.Collect(maps.Keys(h.added))
+	if !onlyNew {
 		uids = slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
 	}
 	h.added = map[types.UID]bool{}

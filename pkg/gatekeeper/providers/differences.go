@@ -49,9 +49,9 @@ func (p *Providers) WarnOfDifferences(pod *v1.Pod, lost func(*pool.Pool) []strin
 	if len(without) == 0 {
 		return
 	}
-	owner := cmp.Or(refusal.OwnerOf(pod), pod.UID)
-	if _, told := p.warned.Get(owner); !told {
-		p.warned.Add(owner, nil)
+	told := [2]string{in.Name, string(cmp.Or(refusal.OwnerOf(pod), pod.UID))}
+	if _, known := p.warned.Get(told); !known {
+		p.warned.Add(told, nil)
 		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding",
 			"in burst pool %s, %s runs the pod without %s", in.Name, service, strings.Join(without, "; without "))
 	}

@@ -70,7 +70,7 @@ type Config struct {
 // are safe for concurrent use.
 type Providers struct {
 	config   Config
-	warned   *lru.Cache // the UIDs of the owners for which WarnOfDifferences wrote an event
+	warned   *lru.Cache // the burst pools and owners for which WarnOfDifferences wrote an event
 	bursts   *lru.Cache // when the pods of an owner last burst ([]time.Time), by refusal.OwnerOf
 	vanished *vanished
 

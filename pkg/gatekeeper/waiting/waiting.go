@@ -174,6 +174,10 @@ func (r *Room) UnknownToAPI(isHeld func(types.UID) bool) (known, ignored map[typ
 	defer r.mu.Unlock()
 	known, ignored = map[types.UID]time.Time{}, map[types.UID]time.Time{}
 	for uid, c := range r.clocks {
+		if c.pod == nil { // the last leader's times of a pod that has had no cycle since
+			known[uid], ignored[uid] = c.since, c.ignored
+			continue
+		}
 		held, publish := isHeld(uid), c.stopped != c.member // for a member of a gang: if it last lacked resources
 		if (held || c.member) && !c.stopped && !c.ignored.IsZero() {
 			ignored[uid] = roundUp(c.ignored)

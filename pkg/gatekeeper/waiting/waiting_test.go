@@ -65,6 +65,11 @@ func TestUnknownToAPI(t *testing.T) {
 	add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), now.Add(time.Minute))
 	r.Update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), false, now) // the condition keeps its time
 	got, _ := r.UnknownToAPI(held)
+	next := New() // the next leader hands on what it has not used yet
+	next.Restore("gated", got["gated"], now, 0)
+	if known, ignored := next.UnknownToAPI(notHeld); !known["gated"].Equal(got["gated"]) || !ignored["gated"].Equal(now) {
+		t.Errorf("unknownToAPI() of the next leader = %v, %v", known, ignored)
+	}
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
 	}
