@@ -231,9 +231,9 @@ type Burst struct {
 	// Without them, a descheduler may evict the pods (RemovePodsViolatingNodeTaints).
 	AddTolerations *bool `json:"addTolerations,omitempty"`
 
-	// Limits are the pool's budget. The gate lets in a pod only if all pods on the pool's nodes, including this pod,
-	// stay within the budget. Pods of other schedulers count, except those of DaemonSets. Terminated pods do not count.
-	// Set at least one limit.
+	// Limits are the pool's budget. The gate lets in a pod only if all this scheduler's pods on the pool's nodes,
+	// including this pod, stay within the budget. Pods of other schedulers, and terminated pods, do not count. Set at least
+	// one limit.
 	Limits *BurstLimits `json:"limits,omitempty"`
 
 	// PerNamespace is the budget of each namespace in the pool, beside `limits` and with the same fields. All pods of
