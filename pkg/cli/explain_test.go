@@ -220,7 +220,9 @@ func TestExplainPod(t *testing.T) {
 		{"rollout", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("RolloutTerminating"))), nil},
 		{"overridden", overridden(t),
 			pod(held, 4*time.Minute, reported(3*time.Minute, said("OverriddenClosed"))), nil},
-		{"denied", changed(full(t), func(v *published.View) { v.Capacity.Pools[2].Denied = &denial.Denied{Message: "no", Until: date.Add(4 * time.Minute)} }),
+		{"denied", changed(full(t), func(v *published.View) {
+			v.Capacity.Pools[2].Denied = &denial.Denied{Message: "no", Until: date.Add(4 * time.Minute)}
+		}),
 			pod(held, 4*time.Minute, reported(3*time.Minute, said("BindingsDenied"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, reported(time.Second, said("SnapshotStale"))), nil},
 		{"victims", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("VictimsTerminating"))), nil},
