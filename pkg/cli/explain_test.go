@@ -187,7 +187,7 @@ func TestExplainByAutoscaler(t *testing.T) {
 
 func TestExplainPod(t *testing.T) {
 	overflow := func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.WhileGrowing = configv1.Overflow }
-	said := func(code string) string { return sentenceOf(t, code) }
+	said, denied := func(code string) string { return sentenceOf(t, code) }, &denial.Denied{Message: "no", Until: date.Add(4 * time.Minute)}
 	for _, tc := range []struct {
 		name  string
 		world *world
@@ -220,10 +220,7 @@ func TestExplainPod(t *testing.T) {
 		{"rollout", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("RolloutTerminating"))), nil},
 		{"overridden", overridden(t),
 			pod(held, 4*time.Minute, reported(3*time.Minute, said("OverriddenClosed"))), nil},
-		{"denied", changed(full(t), func(v *published.View) {
-			v.Capacity.Pools[2].Denied = &denial.Denied{Message: "no", Until: date.Add(4 * time.Minute)}
-		}),
-			pod(held, 4*time.Minute, reported(3*time.Minute, said("BindingsDenied"))), nil},
+		{"denied", changed(full(t), func(v *published.View) { v.Capacity.Pools[2].Denied = denied }), pod(held, 4*time.Minute, reported(3*time.Minute, said("BindingsDenied"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, reported(time.Second, said("SnapshotStale"))), nil},
 		{"victims", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("VictimsTerminating"))), nil},
 		{"makes-room", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("MakesRoom"))), nil},

@@ -68,9 +68,8 @@ func throttled(t *testing.T) *world {
 
 // overridden is a world in which an operator has closed the gate.
 func overridden(t *testing.T) *world {
-	return changed(growing(t), func(v *published.View) {
-		v.Override = gate.Override{Gate: gate.OverrideClosed, Until: date.Add(2 * time.Hour)}
-	})
+	override := gate.Override{Gate: gate.OverrideClosed, Until: date.Add(2 * time.Hour)}
+	return changed(growing(t), func(v *published.View) { v.Override = override })
 }
 
 func observe(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }
