@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxFailures, maxTemplates and maxOwners bound the entries that a Breaker keeps beside its pods. handedCounted and
-// handedTemplates bound the entries that the next leader gets. The oldest entries are dropped first. If the entry of an
-// ineligible template is dropped, one more pod of the template is refused.
+// maxFailures, maxTemplates and maxOwners bound the entries that a Breaker keeps beside its pods; maxOwners also bounds the
+// refused pods of owners that count failures. handedCounted and handedTemplates bound the entries that the next leader gets.
+// The oldest entries are dropped first. If the entry of an ineligible template is dropped, one more pod of the template is
+// refused.
 const (
 	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
 	handedCounted, handedTemplates       = 500, 200

@@ -128,7 +128,7 @@ func (b *Breaker) startedAt(now time.Time) {
 func (b *Breaker) countRefused(p *Pod) {
 	if p.CountsFailures {
 		b.refusedPods[p.UID] = refusedPod{p.Owner, p.Bound}
-		trim(b.refusedPods, maxFailures, func(uid types.UID, r refusedPod) (time.Time, string) { return r.bound, string(uid) })
+		trim(b.refusedPods, maxOwners, func(uid types.UID, r refusedPod) (time.Time, string) { return r.bound, string(uid) })
 	}
 }
 
