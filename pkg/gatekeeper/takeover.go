@@ -26,12 +26,12 @@ const (
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)
-	for last == nil && err != nil && ctx.Err() == nil && g.config.Clock.Since(now) < takeOverTimeout {
+	for ; err != nil; last, err = g.publisher.Load(ctx) {
+		logger.Error(err, "The published state cannot be read completely. If it stays so, the scheduler starts without the unreadable parts", "configMap", g.config.Args.StatusConfigMap)
+		if last != nil || ctx.Err() != nil || g.config.Clock.Since(now) >= takeOverTimeout {
+			break
+		}
 		g.config.Clock.Sleep(takeOverRetry)
-		last, err = g.publisher.Load(ctx)
-	}
-	if err != nil {
-		logger.Error(err, "The published state cannot be read completely; the scheduler starts without the unreadable parts", "configMap", g.config.Args.StatusConfigMap)
 	}
 	if last == nil {
 		return g.view.Load()

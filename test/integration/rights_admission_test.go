@@ -182,20 +182,21 @@ func TestLeastRights(t *testing.T) {
 	for _, name := range []string{"deleted", "nobodys"} {
 		must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	}
-	patchStatus := func(name, phase string) func() error {
-		return func() error {
-			_, err := scheduler.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phase+`"}}`), metav1.PatchOptions{}, "status")
+	patches := 0
+	patchStatus := func(name string, phases ...string) func() error {
+		return func() error { // in turn, because a patch that changes nothing is not denied
+			patches++
+			_, err := scheduler.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phases[patches%len(phases)]+`"}}`), metav1.PatchOptions{}, "status")
 			return err
 		}
 	}
 	const status = "of a Job's pod that was deleted while it was pending"
 	const spec, tolerations, meta, annotations = "may change the tolerations only", "of the effects NoSchedule and PreferNoSchedule only", "may change annotations only", "controller.kubernetes.io/pod-deletion-cost only"
-	images := 0
 	t.Run("the controller on pods", func(t *testing.T) {
 		e.tries(t, []attempt{
 			{"an image", spec, func() error { // a different image each time, because the API server does not deny a patch that changes nothing
-				images++
-				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, images))()
+				patches++
+				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, patches))()
 			}},
 			{"a deadline", spec, patchPod(controller, "bound", `[{"op":"add","path":"/spec/activeDeadlineSeconds","value":1}]`)},
 			{"a toleration that keeps pods on dead nodes", tolerations, patchPod(controller, "bound", tolerate(`{"key":"a","operator":"Exists","effect":"NoExecute"}`))},
@@ -222,9 +223,9 @@ func TestLeastRights(t *testing.T) {
 	})
 	t.Run("the scheduler on the phase of pods", func(t *testing.T) {
 		e.tries(t, []attempt{
-			{"the status of a pod that was not deleted", status, patchStatus("pending", "Failed")},
+			{"the status of a pod that was not deleted", status, patchStatus("pending", "Failed", "Unknown")},
 			{"another status of one that was", status, patchStatus("deleted", "Succeeded")},
-			{"the status of one that was and is no Job's", status, patchStatus("nobodys", "Failed")},
+			{"the status of one that was and is no Job's", status, patchStatus("nobodys", "Failed", "Unknown")},
 			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 		})
 	})
