@@ -22,9 +22,9 @@ import (
 // lookInterval is the shortest time between two looks at the freed nodes.
 const lookInterval = 100 * time.Millisecond
 
-// A cycle that began before a node had capacity may fail after that. The gatekeeper therefore looks at the node again: at
-// these ages, it tries pods whose last cycle failed at a lower age. At first, the pods whose last cycle failed before the
-// first of them are tried.
+// settles are the ages of an event until which a cycle may fail that began before the event, most of them until the first. The
+// gatekeeper looks at the node at once, and at each of the other ages. It tries pods whose last cycle failed before the last of
+// these ages that is over, or before the first.
 var settles = []time.Duration{lookInterval, time.Second, 5 * time.Second}
 
 // settled returns how many of settles count at the age.

@@ -16,8 +16,8 @@ const (
 	// pools. If UnknownGrace is longer than restoreLimit, UnknownGrace is the maximum. A restored pool also gets back
 	// the time at which it entered its state.
 	restoreLimit = 15 * time.Minute
-	// takeOverTimeout is how long a new leader, and a scheduler that starts, tries to read the last leader's published state. takeOverRetry is the
-	// time between two tries.
+	// takeOverTimeout is how long a new leader, and a scheduler that starts, tries to read the last leader's published
+	// state. takeOverRetry is the time between two tries.
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
