@@ -176,7 +176,7 @@ func BenchmarkRolloutCycle(b *testing.B) {
 			h.place(p, fmt.Sprintf("node-%d", i))
 		}
 	}
-	w := &rolling{harness: h, followsRollouts: true}
+	w := &rolling{harness: h, kind: "Deployment", followsRollouts: true}
 	w.replicas("old", 1, replicas)
 	w.replicas("new", 2, replicas/4)
 	w.deploy(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
