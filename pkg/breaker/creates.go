@@ -30,12 +30,16 @@ func (c Creates) Last(n int, namespace string) time.Time {
 	return time.Time{}
 }
 
+func (c Creates) has(uid types.UID) bool {
+	return slices.ContainsFunc(c, func(known Create) bool { return known.UID == uid })
+}
+
 // Creates returns the last creates, as a new list, and, as created now, those of placed that the Breaker has not seen. placed
 // has the namespaces of pods by UID.
 func (b *Breaker) Creates(placed map[types.UID]string, now time.Time) Creates {
 	c := slices.Clone(b.creates)
 	for uid, namespace := range placed {
-		if _, seen := b.pods[uid]; !seen { // the list has only the last of those seen
+		if _, seen := b.pods[uid]; !seen && !b.creates.has(uid) { // the list has only the last of those seen
 			c = append(c, Create{uid, namespace, now})
 		}
 	}
@@ -52,7 +56,7 @@ func (b *Breaker) RestoreCreates(creates Creates, now time.Time) {
 // created counts a create. One in the future counts as now: the clock of the leader that bound the pod was ahead.
 func (b *Breaker) created(create Create, now time.Time) {
 	create.At = earliest(create.At, now).UTC()
-	if slices.ContainsFunc(b.creates, func(known Create) bool { return known.UID == create.UID }) {
+	if b.creates.has(create.UID) {
 		return
 	}
 	i, _ := slices.BinarySearchFunc(b.creates, create.At, func(known Create, at time.Time) int { return known.At.Compare(at) })

@@ -42,10 +42,10 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	if inGang(*e.pod) || e.workload != nil && slices.ContainsFunc(e.workload.pods, inGang) { // only the scheduler knows the gangs
 		request.Gang = "of the pod"
 	}
-	isDenial := func(r nodegroups.Reason) bool { return r.Code == gate.ReasonBindingsDenied.Code }
+	holds := slices.ContainsFunc(e.Said, func(r nodegroups.Reason) bool { return gate.Lookup(r.Code).OfEarlierPool() })
 	request.LeftOut = make([]bool, p.pools.Len())
 	for i := range request.LeftOut { // only the scheduler knows of which pods the bindings were denied
-		request.LeftOut[i] = p.view.Capacity.Pools[i].Denied != nil && slices.ContainsFunc(e.Said, isDenial)
+		request.LeftOut[i] = p.view.Capacity.Pools[i].Denied != nil && slices.Contains(codesOf(e.pod), gate.ReasonBindingsDenied.Code) && (p.pools.IsBurst(i) || !holds)
 	}
 	e.request = request
 	decision := p.view.Decide(request, p.pools, e.now)
@@ -88,8 +88,7 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
-			said := gate.Verdict{Reason: reason}
-			v := &decision.Burst[i]
+			said, v := gate.Verdict{Reason: reason}, &decision.Burst[i]
 			overflowed := v.Reason.Code == gate.ReasonGrowing.Code && e.mayOverflow(i) && (said.Passes() || gate.Lookup(reason.Code).Kind == gate.Waiting)
 			if overflowed || v.Open && !v.Observed && (said.Passes() || said.Reason.Code == gate.ReasonMakesRoom.Code) {
 				*v = said

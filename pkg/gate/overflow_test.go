@@ -148,14 +148,12 @@ func TestOverflowOpens(t *testing.T) {
 		{"the nodes have room", configv1.Overflow, func(r *Request) { r.Overflow = false }, ReasonGrowing.Code},
 		{"the pod is opted out", configv1.Overflow, func(r *Request) { r.Pod.Annotations = map[string]string{"poolpriority.dev/burst": "Never"} }, ReasonOptedOut.Code},
 		{"victims are ending", configv1.Overflow, func(r *Request) { r.Wait = Wait{Reason: ReasonVictimsTerminating, Until: now.Add(time.Second)} }, ReasonVictimsTerminating.Code},
-		{"victims are ending, at waitLimit", configv1.Overflow, func(r *Request) {
-			r.Wait, r.UnschedulableSince = Wait{Reason: ReasonVictimsTerminating, Until: now.Add(time.Second)}, ago(time.Hour)
-		}, reasonWaitLimit.Code},
+		{"victims are ending, at holdLimit", configv1.Overflow, func(r *Request) { r.Wait.Until, r.NoRoomSince = now.Add(time.Second), ago(time.Hour) }, reasonHoldLimit.Code},
 		{"the snapshot lacks a node", configv1.Overflow, func(r *Request) { r.Snapshot = make([]Nodes, 2) }, ReasonSnapshotStale.Code},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)
-			r.Pools.At(2).Burst.WhileGrowing, r.Pools.At(2).Burst.WaitLimit.Duration = tc.growing, time.Hour
+			r.Pools.At(2).Burst.WhileGrowing, r.HoldLimit = tc.growing, time.Hour
 			view := &nodegroups.View{Pools: []nodegroups.Pool{of(ordered(1, "1")), of(maxed(0)), {}}}
 			view.Pools[0].Nodes, view.Built = 1, now
 			req := Request{Pod: requesting("1"), Overflow: true}
@@ -163,7 +161,7 @@ func TestOverflowOpens(t *testing.T) {
 				tc.change(&req)
 			}
 			v := r.Decide(req, view, now).Burst[2]
-			if v.Reason.Code != tc.want || v.Open != (tc.want == reasonOverflow.Code || tc.want == reasonWaitLimit.Code) {
+			if v.Reason.Code != tc.want || v.Open != (tc.want == reasonOverflow.Code || tc.want == reasonHoldLimit.Code) {
 				t.Errorf("open %v, %s; want %s", v.Open, v.Reason.Code, tc.want)
 			}
 		})

@@ -310,34 +310,35 @@ func TestStarting(t *testing.T) {
 			t.Errorf("before the first look: %+v", d)
 		}
 	}
-	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
-	for i := range 2 {
-		view.Pools[i].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}}
-	}
-	w.Assume(view)
+	w.Assume(fullPools())
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {
 		t.Errorf("with full pools: %+v", v)
 	}
 }
 
-// TestCreatesBeforeTheView: a pod counts in the burst pool's rate before the next view has it, although it has ended.
+func fullPools() *nodegroups.View {
+	full := nodegroups.Pool{Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}}}
+	return &nodegroups.View{Pools: []nodegroups.Pool{full, full, {}}}
+}
+
+// TestCreatesBeforeTheView: a pod counts once in the burst pool's rate before the next view has it, although it has ended and
+// the scheduler's snapshot may still have it.
 func TestCreatesBeforeTheView(t *testing.T) {
 	w := newWorldOf(t, fake.NewClientset(), func(args *configv1.PoolPriorityArgs) {
-		args.Pools[2].Burst.Creates = configv1.BurstCreates{Per5Minutes: ptr.To[int32](1)}
+		args.Pools[2].Burst.Creates = configv1.BurstCreates{Per5Minutes: ptr.To[int32](2)}
 	}, nil)
-	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
-	for i := range 2 {
-		view.Pools[i].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}}
-	}
-	w.Assume(view)
+	w.Assume(fullPools())
 	w.providers.Follow([][]*v1.Node{2: {{ObjectMeta: metav1.ObjectMeta{Name: "virtual-node"}}}})
 	first := pod("first")
 	first.Spec.NodeName = "virtual-node"
 	w.providers.See(withCondition(first, v1.ConditionTrue, "", w.clock.Now()))
 	w.providers.Gone(first.UID)
-	none := Snapshot{Burst: make([]aci.Use, 3), NotStarted: func(int, func(*v1.Pod)) {}}
-	if v := w.Decide(pod("second"), none, gate.Wait{}).Burst[2]; v.Reason.Code != gate.ReasonCreateRate.Code {
-		t.Errorf("after a create that the view lacks: %+v", v)
+	notStarted := first
+	snapshot := Snapshot{Burst: make([]aci.Use, 3), NotStarted: func(_ int, visit func(*v1.Pod)) { visit(notStarted) }}
+	for _, notStarted = range []*v1.Pod{first, pod("second")} {
+		if v := w.Decide(pod("next"), snapshot, gate.Wait{}).Burst[2]; v.Open != (notStarted == first) || !v.Open && v.Reason.Code != gate.ReasonCreateRate.Code {
+			t.Errorf("with %s and one that the view lacks: %+v", notStarted.Name, v)
+		}
 	}
 	if _, _, creates := w.uses(); len(creates[2]) != 1 {
 		t.Errorf("for batches, the creates are %v", creates[2])

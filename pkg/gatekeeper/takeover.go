@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
@@ -28,7 +29,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	last, err := g.publisher.Load(ctx)
 	for ; err != nil; last, err = g.publisher.Load(ctx) {
 		logger.Error(err, "The published state cannot be read completely. If it stays so, the scheduler starts without the unreadable parts", "configMap", g.config.Args.StatusConfigMap)
-		if last != nil || ctx.Err() != nil || g.config.Clock.Since(now) >= takeOverTimeout {
+		if last != nil || apierrors.IsForbidden(err) || ctx.Err() != nil || g.config.Clock.Since(now) >= takeOverTimeout {
 			break
 		}
 		g.config.Clock.Sleep(takeOverRetry)
@@ -36,6 +37,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	if last == nil {
 		return g.view.Load()
 	}
+	now = g.config.Clock.Now()
 	logger.Info("Starting from the published state", "configMap", g.config.Args.StatusConfigMap, "written", last.Memory.Written)
 	g.sources.Restore(&last.Memory, now)
 	g.providers.Restore(last, now)

@@ -124,7 +124,7 @@ func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if s.known = f.byFilterKey[key]; s.known == nil {
 		return nil
 	}
-	s.known.grow(len(s.pl.index.positions)) // isCached reads it, too
+	s.known.grow(len(s.pl.index.positions)) // preemption reads it, too
 	stale := !local && s.known.version != s.version
 	if s.known.version = s.version; stale {
 		clear(s.known.numbers)
@@ -262,12 +262,6 @@ func (f *diagnosisCache) shrink(most, slots int) {
 			}
 		}
 	}
-}
-
-// isCached reports whether the cache has the status of the node. Preemption cannot make such a node feasible.
-func (s *search) isCached(position int) bool {
-	index := s.pl.index
-	return s.known != nil && s.known.has(index.slots[position], index.seen[position])
 }
 
 // has reports whether a status is cached for the node in the slot with the generation.

@@ -201,7 +201,8 @@ func (pl *PoolPriority) amongOpen(state fwk.CycleState, pod *v1.Pod, c *cycle, s
 			continue
 		}
 		all++
-		if !s.isCached(i) && s.mayPreempt(i) {
+		// Preemption cannot make a node feasible whose status is cached.
+		if (s.known == nil || !s.known.has(pl.index.slots[i], pl.index.seen[i])) && s.mayPreempt(i) {
 			a.nodes = append(a.nodes, info)
 		}
 	}

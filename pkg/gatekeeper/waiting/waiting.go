@@ -3,6 +3,7 @@
 package waiting
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -189,6 +190,9 @@ func (r *Room) UnknownToAPI(isHeld func(types.UID) bool) (known, ignored map[typ
 		if publish {
 			known[uid] = roundUp(c.latest())
 		}
+	}
+	for _, times := range []map[types.UID]time.Time{known, ignored} {
+		maps.DeleteFunc(times, func(_ types.UID, t time.Time) bool { return t.IsZero() })
 	}
 	return known, ignored
 }

@@ -67,7 +67,8 @@ func TestUnknownToAPI(t *testing.T) {
 	got, _ := r.UnknownToAPI(held)
 	next := New() // the next leader hands on what it has not used yet
 	next.Restore("gated", got["gated"], now, 0)
-	if known, ignored := next.UnknownToAPI(notHeld); !known["gated"].Equal(got["gated"]) || !ignored["gated"].Equal(now) {
+	next.Restore("gated-later", got["gated-later"], time.Time{}, 0)
+	if known, ignored := next.UnknownToAPI(notHeld); len(known) != 2 || !known["gated"].Equal(got["gated"]) || len(ignored) != 1 || !ignored["gated"].Equal(now) {
 		t.Errorf("unknownToAPI() of the next leader = %v, %v", known, ignored)
 	}
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
