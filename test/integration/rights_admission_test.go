@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -182,11 +183,11 @@ func TestLeastRights(t *testing.T) {
 	for _, name := range []string{"deleted", "nobodys"} {
 		must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	}
-	patches := 0
 	patchStatus := func(name string, phases ...string) func() error {
-		return func() error { // in turn, because a patch that changes nothing is not denied
-			patches++
-			_, err := scheduler.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phases[patches%len(phases)]+`"}}`), metav1.PatchOptions{}, "status")
+		return func() error { // the first that the pod does not have: a patch that changes nothing is not denied
+			pod := must.Get(e.Client.CoreV1().Pods(namespace).Get(e.ctx, name, metav1.GetOptions{}))(t)
+			i := max(0, slices.IndexFunc(phases, func(phase string) bool { return phase != string(pod.Status.Phase) }))
+			_, err := scheduler.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phases[i]+`"}}`), metav1.PatchOptions{}, "status")
 			return err
 		}
 	}
@@ -195,8 +196,7 @@ func TestLeastRights(t *testing.T) {
 	t.Run("the controller on pods", func(t *testing.T) {
 		e.tries(t, []attempt{
 			{"an image", spec, func() error { // a different image each time, because the API server does not deny a patch that changes nothing
-				patches++
-				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, patches))()
+				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, time.Now().UnixNano()))()
 			}},
 			{"a deadline", spec, patchPod(controller, "bound", `[{"op":"add","path":"/spec/activeDeadlineSeconds","value":1}]`)},
 			{"a toleration that keeps pods on dead nodes", tolerations, patchPod(controller, "bound", tolerate(`{"key":"a","operator":"Exists","effect":"NoExecute"}`))},
@@ -224,7 +224,7 @@ func TestLeastRights(t *testing.T) {
 	t.Run("the scheduler on the phase of pods", func(t *testing.T) {
 		e.tries(t, []attempt{
 			{"the status of a pod that was not deleted", status, patchStatus("pending", "Failed", "Unknown")},
-			{"another status of one that was", status, patchStatus("deleted", "Succeeded")},
+			{"another status of one that was", status, patchStatus("deleted", "Succeeded", "Unknown")},
 			{"the status of one that was and is no Job's", status, patchStatus("nobodys", "Failed", "Unknown")},
 			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 		})
