@@ -195,8 +195,9 @@ func TestLeastRights(t *testing.T) {
 	const spec, tolerations, meta, annotations = "may change the tolerations only", "of the effects NoSchedule and PreferNoSchedule only", "may change annotations only", "controller.kubernetes.io/pod-deletion-cost only"
 	t.Run("the controller on pods", func(t *testing.T) {
 		e.tries(t, []attempt{
-			{"an image", spec, func() error { // a different image each time, because the API server does not deny a patch that changes nothing
-				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, time.Now().UnixNano()))()
+			{"an image", spec, func() error { // another than the pod has: a patch that changes nothing is not denied
+				pod := must.Get(e.Client.CoreV1().Pods(namespace).Get(e.ctx, "bound", metav1.GetOptions{}))(t)
+				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"%s-mine"}]`, pod.Spec.Containers[0].Image))()
 			}},
 			{"a deadline", spec, patchPod(controller, "bound", `[{"op":"add","path":"/spec/activeDeadlineSeconds","value":1}]`)},
 			{"a toleration that keeps pods on dead nodes", tolerations, patchPod(controller, "bound", tolerate(`{"key":"a","operator":"Exists","effect":"NoExecute"}`))},
